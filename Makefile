@@ -1,0 +1,89 @@
+# Every target works from a fresh clone: the first one that needs it makes .venv and builds the extension.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup venv demo test test-fast test-cpp test-asan test-tsan lint format bench clean distclean
+
+VENV ?= .venv
+PYTHON ?= python3
+# Processes for pytest; one thread each, since the tests use small tensors.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+PINS := -c requirements/constraints.txt
+EXTRAS := dev,demo
+TESTS := OMP_NUM_THREADS=1 $(PY) -m pytest -q
+
+INSTALLED := $(VENV)/.stamp-dependencies
+BUILT := $(VENV)/.stamp-build
+CPP := $(wildcard csrc/*.cpp csrc/*.h tests/cpp/*.cpp tests/cpp/*.h)
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
+
+setup: $(BUILT) ## make .venv, install the pinned dependencies, build the extension (instant when nothing changed)
+
+venv: setup ## the same as setup
+
+# torch comes first and alone: the extension is built against it, and nothing after may replace it.
+$(INSTALLED): requirements/constraints.txt pyproject.toml requirements/list_extras.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "torus needs Python 3.11 or newer; set PYTHON=...")'
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q $(PINS) setuptools wheel numpy
+	$(PIP) install -q $(PINS) torch==2.13.0
+	$(PIP) install -q $(PINS) jax==0.10.2 jaxlib==0.10.2
+	$(PY) requirements/list_extras.py $(EXTRAS) > $(VENV)/requirements.txt
+	$(PIP) install -q $(PINS) -r $(VENV)/requirements.txt
+	touch $@
+
+$(BUILT): $(INSTALLED) setup.py $(wildcard csrc/*)
+	$(PIP) install -q --no-build-isolation --no-deps -e .
+	touch $@
+
+demo: setup ## explain why sentences are similar, on the device, and write an HTML report
+	$(PY) examples/explain_sentences.py $(DEMO_ARGS)
+
+test: setup ## the whole test suite
+	$(TESTS) -n $(JOBS) $(PYTEST_ARGS)
+
+test-fast: setup ## the tests that are not marked slow (under five minutes)
+	$(TESTS) -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+
+test-cpp: setup ## unit tests of the C++ core, below Python
+	bash scripts/test_cpp.sh
+
+test-asan: setup ## fast tests with the extension built under the address sanitizer
+	bash scripts/sanitize.sh address $(PYTEST_ARGS)
+
+test-tsan: setup ## threading tests with the extension built under the thread sanitizer
+	bash scripts/sanitize.sh thread $(PYTEST_ARGS)
+
+lint: $(INSTALLED) ## ruff, mypy, clang-format, cppcheck
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run -Werror $(CPP)
+	$(VENV)/bin/cppcheck --quiet --error-exitcode=1 --std=c++20 --language=c++ --inline-suppr -j $(JOBS) \
+	  --enable=warning,performance,portability --suppressions-list=.cppcheck/suppressions.txt --library=.cppcheck/torch.cfg $(CPP)
+
+format: $(INSTALLED) ## rewrite Python and C++ sources in the project's style
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/clang-format -i $(CPP)
+
+bench: setup ## benchmarks against CPU eager and whatever else is installed, measured side by side
+	OMP_NUM_THREADS=1 $(PY) -m benchmarks $(BENCH_ARGS)
+
+clean: ## remove builds, caches and reports; keep .venv
+	rm -rf build dist reports src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	find src -name '_C*.so' -delete
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -f $(BUILT)
+
+distclean: clean ## remove .venv too
+	rm -rf $(VENV)

@@ -1,0 +1,187 @@
+// Copies: between storages of one device, across devices, and between host and device.
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/Scalar.h>
+#include <torch/library.h>
+
+#include "dispatch.h"
+#include "runtime_seam.h"
+#include "storage.h"
+
+namespace torus {
+namespace {
+
+bool is_device(const at::Tensor& tensor) {
+  return tensor.device().type() == kDevice;
+}
+
+// The tensor covers its whole storage, each element once.
+bool covers_storage(const at::Tensor& tensor) {
+  return tensor.is_non_overlapping_and_dense() &&
+      static_cast<size_t>(tensor.numel()) * tensor.element_size() == tensor.storage().nbytes();
+}
+
+bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && (a.strides() == b.strides() || (a.is_contiguous() && b.is_contiguous()));
+}
+
+// Sizes in the order of memory: the shape of the array behind a dense tensor.
+std::vector<int64_t> memory_shape(const at::Tensor& tensor) {
+  if (tensor.is_contiguous()) {
+    return tensor.sizes().vec();
+  }
+  std::vector<int64_t> order(static_cast<size_t>(tensor.dim()));
+  for (size_t i = 0; i < order.size(); ++i) {
+    order[i] = static_cast<int64_t>(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return tensor.stride(a) > tensor.stride(b) || (tensor.stride(a) == tensor.stride(b) && tensor.size(a) > tensor.size(b));
+  });
+  std::vector<int64_t> shape;
+  for (auto dim : order) {
+    shape.push_back(tensor.size(dim));
+  }
+  return shape;
+}
+
+void copy_program(const at::Tensor& source, const at::Tensor& target) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_copy_from", "");
+  torch::jit::Stack stack{source, target, false};
+  run(copy_op(), op, &stack);
+}
+
+void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
+  if (source.scalar_type() == target.scalar_type() && same_memory_order(source, target) && covers_storage(source) &&
+      covers_storage(target) && !source.is_conj() && !source.is_neg()) {
+    GilGuard gil; // values are immutable: the copy is a second owner
+    auto& from = state_of(source);
+    // Nothing was ever written to the source: the copy is as undefined as it is, and stays unwritten too.
+    state_of(target).value = from.value;
+    return;
+  }
+  copy_program(source, target);
+}
+
+at::Tensor to_device(const at::Tensor& source, c10::DeviceIndex index) {
+  GilGuard gil;
+  auto& state = state_of(source);
+  auto result = at::empty_strided(source.sizes(), source.strides(), source.options().device(c10::Device(kDevice, index)));
+  if (!state.value) {
+    return result;
+  }
+  auto device = checked(PyLong_FromLong(index));
+  auto array = call_seam("copy_to_device", {state.value->array(), device.get()});
+  state_of(result).value = c10::make_intrusive<Value>(array.release(), state.value->layout(), index);
+  return result;
+}
+
+void copy_across_devices(const at::Tensor& source, const at::Tensor& target) {
+  const auto dense = covers_storage(source) ? source : source.clone();
+  copy_on_device(to_device(dense, target.device().index()), target);
+}
+
+// The bytes of a dense CPU tensor as the new value of a whole storage. `owned` may be kept by the device.
+void upload(const at::Tensor& owned, const at::Tensor& target) {
+  GilGuard gil;
+  drain_garbage();
+  auto& state = state_of(target);
+  const auto shape = memory_shape(target);
+  // In the order of memory the tensor is contiguous.
+  auto in_memory_order = owned.as_strided(shape, contiguous_strides(shape));
+  auto array = array_from_host(in_memory_order, state.device);
+  counters().host_writes.fetch_add(1, std::memory_order_relaxed);
+  state.value = c10::make_intrusive<Value>(array.release(), intern_layout(target.scalar_type(), shape), state.device);
+}
+
+void copy_from_host(const at::Tensor& source, const at::Tensor& target) {
+  const bool direct = covers_storage(target);
+  const auto strides = direct ? target.strides().vec() : contiguous_strides(target.sizes());
+  // Always a copy of our own: what the user does to the source afterwards must not show.
+  auto staged = at::empty_strided(target.sizes(), strides, target.options().device(c10::DeviceType::CPU));
+  staged.copy_(source);
+  if (direct) {
+    upload(staged, target);
+    return;
+  }
+  auto whole = at::empty_strided(target.sizes(), strides, target.options());
+  upload(staged, whole);
+  copy_program(whole, target);
+}
+
+// A CPU tensor with the values of `source`; shares memory with the device where that is possible: not to be written to.
+at::Tensor on_host(const at::Tensor& source) {
+  GilGuard gil;
+  drain_garbage();
+  auto& state = state_of(source);
+  counters().host_reads.fetch_add(1, std::memory_order_relaxed);
+  if (!state.value) {
+    return at::empty_strided(source.sizes(), source.strides(), source.options().device(c10::DeviceType::CPU)).zero_();
+  }
+  auto flat = host_view(*state.value);
+  if (flat.scalar_type() != source.scalar_type()) {
+    flat = flat.view(at::kByte).view(source.scalar_type());
+  }
+  return flat.as_strided(source.sizes(), source.strides(), source.storage_offset());
+}
+
+void copy_to_host(const at::Tensor& source, const at::Tensor& target) {
+  auto values = on_host(source);
+  if (source.is_conj()) {
+    values = values.conj();
+  }
+  if (source.is_neg()) {
+    values = values._neg_view();
+  }
+  at::Tensor(target).copy_(values);
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
+  if (self.sizes() != dst.sizes()) {
+    return copy_from(self.expand(dst.sizes()), dst, false);
+  }
+  at::assert_no_internal_overlap(dst);
+  if (self.is_same(dst) || self.numel() == 0) {
+    return dst;
+  }
+  if (is_device(self) && is_device(dst)) {
+    self.device() == dst.device() ? copy_on_device(self, dst) : copy_across_devices(self, dst);
+  } else if (is_device(dst)) {
+    copy_from_host(self, dst);
+  } else {
+    copy_to_host(self, dst);
+  }
+  return dst;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& dst) {
+  if (self.sizes() != dst.sizes()) {
+    dst.resize_(self.sizes());
+  }
+  return copy_from(self, dst, false);
+}
+
+c10::Scalar local_scalar_dense(const at::Tensor& self) {
+  return on_host(self).item();
+}
+
+} // namespace
+
+const OpInfo& copy_op() {
+  static auto* info = [] {
+    RuleTraits rule;
+    rule.name = "aten::_copy_from";
+    rule.mutates = {"dst"};
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_copy_from", "");
+    return new OpInfo(op.schema(), OpForm::kInPlace, rule);
+  }();
+  return *info;
+}
+
+} // namespace torus
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", &torus::copy_from);
+  m.impl("_copy_from_and_resize", &torus::copy_from_and_resize);
+  m.impl("_local_scalar_dense", &torus::local_scalar_dense);
+}

@@ -1,0 +1,327 @@
+#include "dispatch.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <ATen/DLConvertor.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+
+#include <array>
+#include <cstring>
+
+#include "device.h"
+#include "fallback.h"
+#include "program.h"
+
+namespace torus {
+namespace {
+
+// Small arrays of scalars that were sent to the device lately: loops repeat them. Bounded, so that nothing is retained. Guarded by the GIL.
+class PackCache {
+ public:
+  // Borrowed.
+  PyObject* get(const Signature& signature) {
+    const auto& pack = signature.pack();
+    uint64_t h = pack.size() + (static_cast<uint64_t>(signature.device()) << 32);
+    for (auto word : pack) {
+      h = (h ^ word) * 0x9E3779B97F4A7C15ULL;
+      h ^= h >> 29;
+    }
+    auto& row = rows_[h % rows_.size()];
+    const bool same = row.array && row.device == signature.device() && row.words.size() == pack.size() &&
+        std::equal(pack.begin(), pack.end(), row.words.begin());
+    if (!same) {
+      auto host = at::empty({static_cast<int64_t>(pack.size())}, at::TensorOptions().dtype(at::kUInt32));
+      std::memcpy(host.mutable_data_ptr(), pack.data(), pack.size() * sizeof(uint32_t));
+      row.array = array_from_host(host, signature.device());
+      row.words.assign(pack.begin(), pack.end());
+      row.device = signature.device();
+    }
+    return row.array.get();
+  }
+
+ private:
+  struct Row {
+    PyRef array;
+    std::vector<uint32_t> words;
+    c10::DeviceIndex device = -1;
+  };
+  std::array<Row, 1024> rows_;
+};
+
+PackCache& pack_cache() {
+  static auto* cache = new PackCache();
+  return *cache;
+}
+
+std::array<PyObject*, 128> last_outputs{};
+
+void remember_launch(c10::DeviceIndex device, PyObject* output) {
+  auto& last = last_outputs[static_cast<size_t>(device)];
+  Py_INCREF(output);
+  auto* previous = last;
+  last = output;
+  Py_XDECREF(previous);
+}
+
+PyRef collect_inputs(const Entry& entry, const Signature& signature) {
+  const auto count = entry.inputs.size() + (entry.takes_pack ? 1 : 0);
+  auto list = checked(PyList_New(static_cast<Py_ssize_t>(count)));
+  Py_ssize_t position = 0;
+  for (auto index : entry.inputs) {
+    auto* array = signature.tensors()[static_cast<size_t>(index)].value->array();
+    Py_INCREF(array);
+    PyList_SET_ITEM(list.get(), position++, array);
+  }
+  if (entry.takes_pack) {
+    auto* array = pack_cache().get(signature);
+    Py_INCREF(array);
+    PyList_SET_ITEM(list.get(), position, array);
+  }
+  return list;
+}
+
+void raise_failed_checks(const Entry& entry, PyObject* results) {
+  const auto first = static_cast<Py_ssize_t>(entry.results.size());
+  auto reports = checked(PyList_GetSlice(results, first, PyList_GET_SIZE(results)));
+  call_seam("raise_failed_checks", {entry.checks.get(), reports.get()});
+}
+
+// Stores the program's results: new tensors are returned, written storages get their new value.
+std::vector<at::Tensor> take_results(const Entry& entry, const Signature& signature, PyObject* results) {
+  std::vector<at::Tensor> fresh;
+  Py_ssize_t position = 0;
+  for (const auto& plan : entry.results) {
+    if (plan.none) {
+      fresh.emplace_back();
+      continue;
+    }
+    auto* array = PyList_GET_ITEM(results, position++);
+    Py_INCREF(array);
+    auto value = c10::make_intrusive<Value>(array, plan.layout, signature.device());
+    if (plan.writes >= 0) {
+      state_of(*signature.tensors()[static_cast<size_t>(plan.writes)].tensor).value = std::move(value);
+    } else {
+      fresh.push_back(make_tensor(std::move(value), plan.dtype, plan.sizes, plan.strides));
+    }
+  }
+  return fresh;
+}
+
+void push_returns(const Entry& entry, std::vector<at::Tensor> fresh, size_t arguments, torch::jit::Stack* stack) {
+  c10::SmallVector<c10::IValue, 4> returns;
+  size_t next = 0;
+  const auto args = torch::jit::last(*stack, arguments);
+  for (const auto& plan : entry.returns) {
+    if (plan.kind == ReturnPlan::kArgument) {
+      returns.push_back(args[static_cast<size_t>(plan.index)]);
+    } else if (plan.kind == ReturnPlan::kFresh) {
+      returns.emplace_back(std::move(fresh.at(next++)));
+    } else {
+      c10::List<at::Tensor> list;
+      for (int32_t i = 0; i < plan.count; ++i) {
+        list.push_back(std::move(fresh.at(next++)));
+      }
+      returns.emplace_back(std::move(list));
+    }
+  }
+  torch::jit::drop(*stack, arguments);
+  for (auto& value : returns) {
+    stack->push_back(std::move(value));
+  }
+}
+
+// Two arguments of one storage, one of them written: PyTorch forbids partial overlap. Offsets are no part of the signature, so ask each time.
+void check_overlaps(const Signature& signature) {
+  const auto& tensors = signature.tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto slot = static_cast<size_t>(tensors[i].slot);
+    if (slot == i) {
+      continue;
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (static_cast<size_t>(tensors[j].slot) == slot && tensors[i].written != tensors[j].written) {
+        at::assert_no_partial_overlap(*tensors[i].tensor, *tensors[j].tensor);
+      }
+    }
+  }
+}
+
+bool may_overlap(const OpInfo& info) {
+  // Lists are optimizer state; their ops are elementwise over pairs, and PyTorch does not check them either.
+  return info.writes && info.name.compare(0, 14, "aten::_foreach") != 0 && info.name.compare(0, 12, "aten::_fused") != 0;
+}
+
+void launch(const Entry& entry, Signature& signature, size_t arguments, torch::jit::Stack* stack) {
+  signature.draw_random_state();
+  auto inputs = collect_inputs(entry, signature);
+  auto results = execute(entry.execute.get(), entry.handlers.get(), inputs.get());
+  counters().programs.fetch_add(1, std::memory_order_relaxed);
+  if (PyList_GET_SIZE(results.get()) > 0) {
+    remember_launch(signature.device(), PyList_GET_ITEM(results.get(), 0));
+  }
+  if (entry.checks) {
+    raise_failed_checks(entry, results.get());
+  }
+  push_returns(entry, take_results(entry, signature, results.get()), arguments, stack);
+}
+
+void resize_outputs(const Entry& entry, at::ArrayRef<c10::IValue> args, const OpInfo& info) {
+  size_t position = 0;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (info.args[i].result_only && args[i].isTensor()) {
+      for (const auto& resize : entry.resizes) {
+        if (static_cast<size_t>(resize.first) == position) {
+          at::native::resize_output(args[i].toTensor(), resize.second);
+        }
+      }
+      ++position;
+    }
+  }
+}
+
+struct Registration {
+  torch::Library library{torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__};
+  // Overloads by base name, made once.
+  std::unordered_map<std::string, std::vector<c10::OperatorName>> overloads;
+
+  Registration() {
+    for (auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
+      overloads[name.name].push_back(name);
+    }
+  }
+};
+
+Registration& registration() {
+  static auto* r = new Registration();
+  return *r;
+}
+
+bool same_argument(const c10::Argument& a, const c10::Argument& b) {
+  return a.name() == b.name() && *a.type() == *b.type();
+}
+
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// Whether `variant` has the arguments of `base`, with `extra` (written ones) after them.
+bool is_variant(const c10::FunctionSchema& base, const c10::FunctionSchema& variant, bool out) {
+  const auto& wanted = base.arguments();
+  const auto& got = variant.arguments();
+  if (got.size() < wanted.size() || (!out && got.size() != wanted.size())) {
+    return false;
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!same_argument(wanted[i], got[i]) || (out && writes(got[i]))) {
+      return false;
+    }
+  }
+  for (size_t i = wanted.size(); i < got.size(); ++i) {
+    if (!writes(got[i])) {
+      return false;
+    }
+  }
+  return out ? got.size() > wanted.size() : std::any_of(got.begin(), got.end(), writes);
+}
+
+void register_kernel(const c10::OperatorHandle& op, OpForm form, const RuleTraits& rule, bool has_functional,
+                     const c10::OperatorHandle& functional, std::vector<std::string>& names) {
+  auto* info = new OpInfo(op.schema(), form, rule); // lives as long as its registration: for ever
+  if (has_functional) {
+    info->functional = functional;
+  }
+  const auto& name = op.schema().operator_name();
+  registration().library.impl(
+      format_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(info)));
+  names.push_back(info->name);
+}
+
+} // namespace
+
+Counters& counters() {
+  static auto* c = new Counters();
+  return *c;
+}
+
+PyObject* last_launched(c10::DeviceIndex device) {
+  return last_outputs[static_cast<size_t>(device)];
+}
+
+namespace {
+
+// False when these arguments have no lowering.
+bool run_program(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  GilGuard gil;
+  drain_garbage();
+  const auto arguments = info.args.size();
+  for (int attempt = 0;; ++attempt) {
+    const auto args = torch::jit::last(*stack, arguments);
+    Signature signature(info, args);
+    if (info.writes && signature.tensors().size() > 1 && may_overlap(info)) {
+      check_overlaps(signature);
+    }
+    const auto hash = hash_key(signature.key());
+    auto* entry = program_table().find(signature.key(), hash);
+    if (entry == nullptr) {
+      auto made = make_entry(signature, op, args);
+      made->key = signature.key();
+      entry = program_table().insert(std::move(made), hash);
+    }
+    if (entry->kind == Entry::kProgram) {
+      launch(*entry, signature, arguments, stack);
+      return true;
+    }
+    if (entry->kind == Entry::kFallback) {
+      return false;
+    }
+    TORCH_INTERNAL_ASSERT(attempt == 0, info.name, ": an out= tensor does not keep the sizes it was given");
+    resize_outputs(*entry, args, info);
+  }
+}
+
+} // namespace
+
+void run(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (!run_program(info, op, stack)) {
+    fall_back_to_cpu(op, stack); // without the GIL: the copies take it themselves
+  }
+}
+
+void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  run(*info_, op, stack);
+}
+
+std::vector<std::string> register_rule(const RuleTraits& rule) {
+  std::vector<std::string> names;
+  const auto base_name = parse_name(rule.name);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const auto base = dispatcher.findSchema(base_name);
+  if (!base.has_value()) {
+    return names; // another PyTorch version: the caller reports it
+  }
+  const auto& schema = base->schema();
+  const bool in_place = std::any_of(schema.arguments().begin(), schema.arguments().end(), writes);
+  const bool copies = rule.name == "aten::_copy_from";
+  register_kernel(*base, in_place ? OpForm::kInPlace : OpForm::kFunctional, rule, !in_place && !copies, *base, names);
+  if (in_place) {
+    return names;
+  }
+  auto& overloads = registration().overloads;
+  for (const auto& name : overloads[base_name.name + "_"]) {
+    const auto op = dispatcher.findSchema(name);
+    if (op.has_value() && name.overload_name == base_name.overload_name && is_variant(schema, op->schema(), false)) {
+      register_kernel(*op, OpForm::kInPlace, rule, true, *base, names);
+    }
+  }
+  for (const auto& name : overloads[base_name.name]) {
+    const auto op = dispatcher.findSchema(name);
+    if (op.has_value() && is_variant(schema, op->schema(), true)) {
+      register_kernel(*op, OpForm::kOut, rule, true, *base, names);
+    }
+  }
+  return names;
+}
+
+} // namespace torus

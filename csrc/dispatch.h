@@ -1,0 +1,41 @@
+// The boxed kernel: what the dispatcher calls for every op that has a rule.
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/stack.h>
+
+#include "op.h"
+#include "signature.h"
+
+namespace torus {
+
+class Kernel final : public c10::OperatorKernel {
+ public:
+  explicit Kernel(const OpInfo* info) : info_(info) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+ private:
+  const OpInfo* info_;
+};
+
+// Registers the kernel of a rule for its op and for the in-place and out= forms of it; gives the names registered.
+std::vector<std::string> register_rule(const RuleTraits& rule);
+
+// Runs `info` on arguments that lie on top of the stack, and replaces them by the results.
+void run(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// The op behind copies between tensors of one device; see copy.cpp.
+const OpInfo& copy_op();
+
+struct Counters {
+  std::atomic<int64_t> programs{0};
+  std::atomic<int64_t> host_reads{0};
+  std::atomic<int64_t> host_writes{0};
+  std::atomic<int64_t> fallbacks{0};
+};
+Counters& counters();
+
+// The output of the program launched last on a device (borrowed, may be null): waiting for it waits for the work before it.
+PyObject* last_launched(c10::DeviceIndex device);
+
+} // namespace torus

@@ -1,0 +1,123 @@
+// The Python face of the core: torus._C.
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "device.h"
+#include "dispatch.h"
+#include "fallback.h"
+#include "generator.h"
+#include "hooks.h"
+#include "program.h"
+#include "runtime_seam.h"
+#include "storage.h"
+
+namespace py = pybind11;
+
+namespace torus {
+namespace {
+
+std::unordered_set<std::string> to_set(const std::vector<std::string>& names) {
+  return {names.begin(), names.end()};
+}
+
+std::vector<std::string> register_rule_py(
+    const std::string& name, const std::vector<std::string>& fixed, const std::vector<std::string>& runtime,
+    const std::vector<std::string>& mutates, bool wide, bool host_tensors, bool implicit_random) {
+  RuleTraits rule;
+  rule.name = name;
+  rule.static_args = to_set(fixed);
+  rule.runtime_args = to_set(runtime);
+  rule.mutates = mutates;
+  rule.wide = wide;
+  rule.host_tensors = host_tensors;
+  rule.implicit_random = implicit_random;
+  return register_rule(rule);
+}
+
+py::dict counters_py() {
+  py::dict result;
+  result["programs"] = counters().programs.load();
+  result["host_reads"] = counters().host_reads.load();
+  result["host_writes"] = counters().host_writes.load();
+  result["fallbacks"] = counters().fallbacks.load();
+  return result;
+}
+
+void reset_counters() {
+  counters().programs = 0;
+  counters().host_reads = 0;
+  counters().host_writes = 0;
+  counters().fallbacks = 0;
+}
+
+py::dict memory_stats_py(int device) {
+  const auto stats = memory_stats(static_cast<c10::DeviceIndex>(device));
+  py::dict result;
+  result["allocated_bytes.current"] = stats.current;
+  result["allocated_bytes.peak"] = stats.peak;
+  result["allocated_bytes.allocated"] = stats.allocated;
+  result["allocated_bytes.freed"] = stats.freed;
+  result["values.current"] = stats.count;
+  return result;
+}
+
+// The runtime's array behind a tensor that spans its storage in the order of memory; None while nothing has been written.
+py::object array_of(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.device().type() == kDevice, "expected a tpu tensor, got one on ", tensor.device());
+  auto& state = state_of(tensor);
+  if (!state.value) {
+    return py::none();
+  }
+  return py::reinterpret_borrow<py::object>(state.value->array());
+}
+
+at::Tensor tensor_from_array(const py::object& array, at::ScalarType dtype, const std::vector<int64_t>& sizes, int device) {
+  auto value = c10::make_intrusive<Value>(
+      array.inc_ref().ptr(), intern_layout(dtype, sizes), static_cast<c10::DeviceIndex>(device));
+  return make_tensor(std::move(value), dtype, sizes, contiguous_strides(sizes));
+}
+
+} // namespace
+} // namespace torus
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using namespace torus;
+  m.doc() = "The native core of the tpu device.";
+  m.def("initialize", [](const py::module_& seam, int count) {
+    set_seam(seam.ptr());
+    set_device_count(static_cast<c10::DeviceIndex>(count));
+    register_allocator();
+    register_guard();
+    register_hooks();
+  });
+  m.def("register_rule", &register_rule_py, py::arg("name"), py::arg("static"), py::arg("runtime"), py::arg("mutates"),
+        py::arg("wide"), py::arg("host_tensors"), py::arg("implicit_random"));
+  m.def("device_count", [] { return static_cast<int>(device_count()); });
+  m.def("set_device_count", [](int count) { set_device_count(static_cast<c10::DeviceIndex>(count)); });
+  m.def("current_device", [] { return static_cast<int>(current_device()); });
+  m.def("set_device", [](int index) { set_current_device(static_cast<c10::DeviceIndex>(index)); });
+  m.def("exchange_device", [](int index) { return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(index))); });
+  m.def("default_generator", [](int index) { return default_generator(static_cast<c10::DeviceIndex>(index)); });
+  m.def("memory_stats", &memory_stats_py);
+  m.def("reset_peak_memory_stats", [](int device) { reset_peak_memory(static_cast<c10::DeviceIndex>(device)); });
+  m.def("reset_accumulated_memory_stats", [](int device) { reset_accumulated_memory(static_cast<c10::DeviceIndex>(device)); });
+  m.def("drain_garbage", &drain_garbage);
+  m.def("counters", &counters_py);
+  m.def("reset_counters", &reset_counters);
+  m.def("fallbacks", &fallback_counts);
+  m.def("reset_fallbacks", &reset_fallback_counts);
+  m.def("fallback_mode", [] { return static_cast<int>(fallback_mode()); });
+  m.def("set_fallback_mode", [](int mode) { set_fallback_mode(static_cast<FallbackMode>(mode)); });
+  m.def("precision", &precision);
+  m.def("set_precision", &set_precision);
+  m.def("clear_programs", [] { program_table().clear(); });
+  m.def("signature_count", [] { return program_table().size(); });
+  m.def("array_of", &array_of);
+  m.def("tensor_from_array", [](const py::object& array, const py::object& dtype, const std::vector<int64_t>& sizes, int device) {
+    return tensor_from_array(array, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type, sizes, device);
+  });
+  m.def("last_launched", [](int device) -> py::object {
+    auto* array = last_launched(static_cast<c10::DeviceIndex>(device));
+    return array == nullptr ? py::none() : py::reinterpret_borrow<py::object>(array);
+  });
+}

@@ -1,0 +1,90 @@
+#include "op.h"
+
+#include <algorithm>
+#include <atomic>
+
+namespace torus {
+namespace {
+
+std::atomic<uint64_t> next_id{1};
+
+// Strips Optional[...].
+c10::TypePtr strip_optional(c10::TypePtr type) {
+  if (auto optional = type->cast<c10::OptionalType>()) {
+    return optional->getElementType();
+  }
+  return type;
+}
+
+bool is_tensor_list(const c10::Type& type) {
+  if (type.kind() != c10::TypeKind::ListType) {
+    return false;
+  }
+  return strip_optional(type.expectRef<c10::ListType>().getElementType())->kind() == c10::TypeKind::TensorType;
+}
+
+bool is_scalar(c10::TypeKind kind) {
+  return kind == c10::TypeKind::NumberType || kind == c10::TypeKind::FloatType;
+}
+
+bool is_scalar_list(const c10::Type& type) {
+  return type.kind() == c10::TypeKind::ListType &&
+      type.expectRef<c10::ListType>().getElementType()->kind() == c10::TypeKind::NumberType;
+}
+
+ArgKind kind_of(const c10::Argument& argument, const RuleTraits& rule) {
+  // real_type keeps ScalarType, Layout and Device apart from int.
+  const auto type = strip_optional(argument.real_type());
+  const auto kind = type->kind();
+  const bool fixed = rule.static_args.count(argument.name()) != 0;
+  if (kind == c10::TypeKind::TensorType) {
+    return ArgKind::kTensor;
+  }
+  if (is_tensor_list(*type)) {
+    return ArgKind::kTensorList;
+  }
+  if (kind == c10::TypeKind::GeneratorType) {
+    return ArgKind::kGenerator;
+  }
+  if (kind == c10::TypeKind::DeviceObjType || kind == c10::TypeKind::LayoutType || argument.name() == "pin_memory") {
+    return ArgKind::kIgnored;
+  }
+  if (!fixed && (is_scalar(kind) || rule.runtime_args.count(argument.name()) != 0)) {
+    return ArgKind::kScalar;
+  }
+  if (!fixed && is_scalar_list(*type)) {
+    return ArgKind::kScalarList;
+  }
+  return ArgKind::kStatic;
+}
+
+} // namespace
+
+c10::OperatorName parse_name(const std::string& name) {
+  const auto dot = name.find('.');
+  return dot == std::string::npos ? c10::OperatorName(name, "")
+                                  : c10::OperatorName(name.substr(0, dot), name.substr(dot + 1));
+}
+
+std::string format_name(const c10::OperatorName& name) {
+  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+OpInfo::OpInfo(const c10::FunctionSchema& schema, OpForm op_form, const RuleTraits& traits)
+    : name(format_name(schema.operator_name())), form(op_form), rule(traits), id(next_id.fetch_add(1)) {
+  for (const auto& argument : schema.arguments()) {
+    ArgInfo info;
+    info.name = argument.name();
+    info.kind = kind_of(argument, traits);
+    info.is_dtype = strip_optional(argument.real_type())->kind() == c10::TypeKind::ScalarTypeType;
+    info.keyword = argument.kwarg_only();
+    const auto* alias = argument.alias_info();
+    info.written = (alias != nullptr && alias->isWrite()) ||
+        std::find(traits.mutates.begin(), traits.mutates.end(), info.name) != traits.mutates.end();
+    info.result_only = op_form == OpForm::kOut && info.written;
+    writes = writes || info.written;
+    args.push_back(std::move(info));
+  }
+}
+
+} // namespace torus

@@ -1,0 +1,62 @@
+// What the core knows of one ATen overload: how its arguments take part in a signature, and which of them it writes.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/function_schema.h>
+
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+namespace torus {
+
+enum class ArgKind : uint8_t {
+  kTensor, // Tensor, Tensor?
+  kTensorList, // Tensor[], Tensor?[]
+  kScalar, // traced: Scalar, float, and ints that the rule wants at run time
+  kScalarList,
+  kGenerator,
+  kIgnored, // device, layout, pin_memory: they say where, not what
+  kStatic // part of the signature
+};
+
+struct ArgInfo {
+  std::string name;
+  ArgKind kind;
+  bool is_dtype = false;
+  bool written = false;
+  bool result_only = false; // out=: written, and no input of the rule
+  bool keyword = false;
+};
+
+enum class OpForm : uint8_t { kFunctional, kInPlace, kOut };
+
+// What a rule declares; see torus.backend.lowering.registry.lowers.
+struct RuleTraits {
+  std::string name;
+  std::unordered_set<std::string> static_args;
+  std::unordered_set<std::string> runtime_args;
+  std::vector<std::string> mutates;
+  bool wide = false;
+  bool host_tensors = false;
+  bool implicit_random = false;
+};
+
+struct OpInfo {
+  OpInfo(const c10::FunctionSchema& schema, OpForm form, const RuleTraits& rule);
+
+  std::string name;
+  OpForm form;
+  RuleTraits rule;
+  uint64_t id;
+  std::vector<ArgInfo> args;
+  bool writes = false;
+  // The functional overload that says the sizes and dtypes of the results; none when the rule is of the in-place op itself.
+  std::optional<c10::OperatorHandle> functional;
+};
+
+// "aten::add.Tensor" -> its parts.
+c10::OperatorName parse_name(const std::string& name);
+std::string format_name(const c10::OperatorName& name);
+
+} // namespace torus

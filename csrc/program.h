@@ -1,0 +1,69 @@
+// What a signature leads to: a compiled program and the plan of its results.
+#pragma once
+
+#include <c10/util/flat_hash_map.h>
+
+#include <memory>
+
+#include "runtime_seam.h"
+#include "signature.h"
+
+namespace torus {
+
+// One result of a program: a new tensor, or the new value of the storage of one of the tensor arguments.
+struct ResultPlan {
+  const Layout* layout;
+  c10::ScalarType dtype;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int32_t writes = -1; // index among the tensor arguments
+  bool none = false; // an undefined tensor (an output mask said no)
+};
+
+// How one return of the op is made from the arguments and the results.
+struct ReturnPlan {
+  enum Kind : uint8_t { kFresh, kFreshList, kArgument } kind;
+  int32_t index; // of the argument
+  int32_t count; // of a list
+};
+
+struct Entry {
+  enum Kind : uint8_t {
+    kProgram,
+    kResizeThenRetry, // an out= tensor has other sizes than the result
+    kFallback // no lowering for these arguments: runs on the CPU
+  } kind = kProgram;
+  Key key;
+  PyRef execute;
+  PyRef handlers;
+  PyRef checks; // messages of the index checks, whose reports are the last results
+  std::vector<int32_t> inputs; // tensor arguments, in the program's order
+  bool takes_pack = false;
+  std::vector<ResultPlan> results;
+  std::vector<ReturnPlan> returns;
+  std::vector<std::pair<int32_t, std::vector<int64_t>>> resizes;
+};
+
+// Signature -> entry. Entries live as long as the process. Guarded by the GIL.
+class ProgramTable {
+ public:
+  Entry* find(const Key& key, uint64_t hash);
+  Entry* insert(std::unique_ptr<Entry> entry, uint64_t hash);
+  void clear();
+  size_t size() const {
+    return entries_.size();
+  }
+
+ private:
+  // Colliding hashes get the next free number.
+  ska::flat_hash_map<uint64_t, std::unique_ptr<Entry>> entries_;
+  // What clear() has taken out may still be running on another thread.
+  std::vector<std::unique_ptr<Entry>> retired_;
+};
+
+ProgramTable& program_table();
+
+// Makes the entry for a signature that is not in the table: asks PyTorch for the results' metadata, and Python for the program.
+std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> args);
+
+} // namespace torus

@@ -1,0 +1,159 @@
+#include "value.h"
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+namespace torus {
+namespace {
+
+constexpr int kMaxDevices = 128;
+
+struct LayoutKey {
+  c10::ScalarType dtype;
+  std::vector<int64_t> shape;
+
+  bool operator==(const LayoutKey& other) const {
+    return dtype == other.dtype && shape == other.shape;
+  }
+};
+
+struct LayoutHash {
+  size_t operator()(const LayoutKey& key) const {
+    size_t h = static_cast<size_t>(key.dtype);
+    for (auto size : key.shape) {
+      h = h * 0x9E3779B97F4A7C15ULL + static_cast<size_t>(size) + 1;
+    }
+    return h;
+  }
+};
+
+struct LayoutTable {
+  std::mutex mutex;
+  std::unordered_map<LayoutKey, std::unique_ptr<Layout>, LayoutHash> rows;
+};
+
+// Globals are leaked on purpose: values may die after static destructors have begun.
+LayoutTable& layouts() {
+  static auto* table = new LayoutTable();
+  return *table;
+}
+
+struct Garbage {
+  std::mutex mutex;
+  std::vector<PyObject*> objects;
+  std::atomic<bool> pending{false};
+};
+
+Garbage& garbage() {
+  static auto* g = new Garbage();
+  return *g;
+}
+
+struct Accounting {
+  std::mutex mutex;
+  std::array<MemoryStats, kMaxDevices> devices{};
+};
+
+Accounting& accounting() {
+  static auto* a = new Accounting();
+  return *a;
+}
+
+void account(c10::DeviceIndex device, int64_t nbytes) {
+  auto& a = accounting();
+  std::lock_guard<std::mutex> lock(a.mutex);
+  auto& stats = a.devices[static_cast<size_t>(device)];
+  stats.current += nbytes;
+  if (nbytes >= 0) {
+    stats.allocated += nbytes;
+    stats.count += 1;
+    stats.peak = std::max(stats.peak, stats.current);
+  } else {
+    stats.freed -= nbytes;
+    stats.count -= 1;
+  }
+}
+
+} // namespace
+
+const Layout* intern_layout(c10::ScalarType dtype, c10::IntArrayRef shape) {
+  auto& table = layouts();
+  LayoutKey key{dtype, shape.vec()};
+  std::lock_guard<std::mutex> lock(table.mutex);
+  auto found = table.rows.find(key);
+  if (found != table.rows.end()) {
+    return found->second.get();
+  }
+  int64_t numel = 1;
+  for (auto size : shape) {
+    numel *= size;
+  }
+  auto layout = std::make_unique<Layout>(Layout{dtype, shape.vec(), numel, table.rows.size() + 1});
+  return table.rows.emplace(std::move(key), std::move(layout)).first->second.get();
+}
+
+Value::Value(PyObject* array, const Layout* layout, c10::DeviceIndex device)
+    : array_(array), layout_(layout), device_(device) {
+  account(device_, layout_->nbytes());
+}
+
+Value::~Value() {
+  account(device_, -layout_->nbytes());
+  release_reference(array_);
+}
+
+void release_reference(PyObject* object) {
+  if (object == nullptr || !Py_IsInitialized()) {
+    return; // the process is going away and so is the array
+  }
+  if (PyGILState_Check()) {
+    Py_DECREF(object);
+    return;
+  }
+  auto& g = garbage();
+  std::lock_guard<std::mutex> lock(g.mutex);
+  g.objects.push_back(object);
+  g.pending.store(true, std::memory_order_release);
+}
+
+void drain_garbage() {
+  auto& g = garbage();
+  if (!g.pending.load(std::memory_order_acquire)) {
+    return;
+  }
+  std::vector<PyObject*> objects;
+  {
+    std::lock_guard<std::mutex> lock(g.mutex);
+    objects.swap(g.objects);
+    g.pending.store(false, std::memory_order_release);
+  }
+  for (auto* object : objects) {
+    Py_DECREF(object);
+  }
+}
+
+MemoryStats memory_stats(c10::DeviceIndex device) {
+  auto& a = accounting();
+  std::lock_guard<std::mutex> lock(a.mutex);
+  return a.devices.at(static_cast<size_t>(device));
+}
+
+void reset_peak_memory(c10::DeviceIndex device) {
+  auto& a = accounting();
+  std::lock_guard<std::mutex> lock(a.mutex);
+  auto& stats = a.devices.at(static_cast<size_t>(device));
+  stats.peak = stats.current;
+}
+
+void reset_accumulated_memory(c10::DeviceIndex device) {
+  auto& a = accounting();
+  std::lock_guard<std::mutex> lock(a.mutex);
+  auto& stats = a.devices.at(static_cast<size_t>(device));
+  stats.allocated = 0;
+  stats.freed = 0;
+}
+
+} // namespace torus

@@ -1,0 +1,72 @@
+// An immutable array on the device, and the layout in which it is stored.
+#pragma once
+
+#include <Python.h>
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace torus {
+
+// What a program must know of an array it takes: element type and shape. Interned, so that pointers compare.
+struct Layout {
+  c10::ScalarType dtype;
+  std::vector<int64_t> shape;
+  int64_t numel;
+  uint64_t id;
+
+  int64_t nbytes() const {
+    return numel * static_cast<int64_t>(c10::elementSize(dtype));
+  }
+};
+
+const Layout* intern_layout(c10::ScalarType dtype, c10::IntArrayRef shape);
+
+// Holds the Python array of the runtime. Values are created and read under the GIL, and may die without it.
+class Value : public c10::intrusive_ptr_target {
+ public:
+  // Steals the reference to `array`.
+  Value(PyObject* array, const Layout* layout, c10::DeviceIndex device);
+  ~Value() override;
+
+  PyObject* array() const {
+    return array_;
+  }
+  const Layout* layout() const {
+    return layout_;
+  }
+  c10::DeviceIndex device() const {
+    return device_;
+  }
+
+ private:
+  PyObject* array_;
+  const Layout* layout_;
+  c10::DeviceIndex device_;
+};
+
+using ValuePtr = c10::intrusive_ptr<Value>;
+
+// Drops a Python reference now if this thread has the GIL, else at the next call of drain_garbage().
+void release_reference(PyObject* object);
+// Needs the GIL.
+void drain_garbage();
+
+struct MemoryStats {
+  int64_t current = 0;
+  int64_t peak = 0;
+  int64_t allocated = 0;
+  int64_t freed = 0;
+  int64_t count = 0;
+};
+
+MemoryStats memory_stats(c10::DeviceIndex device);
+void reset_peak_memory(c10::DeviceIndex device);
+void reset_accumulated_memory(c10::DeviceIndex device);
+
+} // namespace torus

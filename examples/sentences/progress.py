@@ -1,0 +1,51 @@
+"""A progress bar on stderr: redrawn in place on a terminal, one line a stage elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+WIDTH = 24
+
+
+class Stage:
+    """One stage of the work, as a context manager; `advance` moves its bar.
+
+    total: how often `advance` will be called; 1 for a stage that cannot tell how far it is.
+    """
+
+    def __init__(self, name: str, total: int = 1) -> None:
+        self.name, self.total, self.done = name, total, 0
+        self.start = time.perf_counter()
+
+    def __enter__(self) -> Stage:
+        self._draw(end="\r")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.done = self.total
+            self._draw(end="\n")
+        else:
+            print(file=sys.stderr)
+
+    def advance(self) -> None:
+        """One more part of the stage is done."""
+        self.done = min(self.done + 1, self.total)
+        self._draw(end="\r")
+
+    def _draw(self, end: str) -> None:
+        if end == "\r" and not sys.stderr.isatty():
+            return
+        filled = WIDTH * self.done // self.total
+        seconds = time.perf_counter() - self.start
+        bar = "█" * filled + "·" * (WIDTH - filled)
+        print(
+            f"  {bar} {100 * self.done // self.total:3d} %  {self.name}, {seconds:.1f} s",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )

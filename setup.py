@@ -1,0 +1,25 @@
+"""Builds the native core, torus._C. Everything else about the package is in pyproject.toml."""
+
+import os
+from pathlib import Path
+
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+SANITIZERS = {
+    "address": ["-fsanitize=address", "-fno-omit-frame-pointer"],
+    "thread": ["-fsanitize=thread", "-fno-omit-frame-pointer"],
+}
+sanitizer = SANITIZERS.get(os.environ.get("TORUS_SANITIZE", ""), [])
+
+setup(
+    ext_modules=[
+        CppExtension(
+            "torus._C",
+            sorted(str(p) for p in Path("csrc").glob("*.cpp")),
+            extra_compile_args=["-std=c++20", "-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden", *sanitizer],
+            extra_link_args=sanitizer,
+        )
+    ],
+    cmdclass={"build_ext": BuildExtension},
+)

@@ -1,0 +1,106 @@
+"""The PyTorch device: it is registered once for a process, without starting a client."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+NAME = "tpu"
+
+unknown_rules: list[str] = []
+"""Rules whose op this version of PyTorch does not have."""
+
+_lock = threading.RLock()
+_registered = False
+
+
+def register() -> None:
+    """Make the device ``"tpu"`` exist. The second call does nothing.
+
+    Raises ImportError when another package has given PyTorch's slot for new devices a name of its own.
+    """
+    global _registered
+    with _lock:
+        if _registered:
+            return
+        import torch
+
+        if _registered:  # importing torch has called us through its autoload
+            return
+        _check_slot(torch)
+        _registered = True
+        torch.utils.rename_privateuse1_backend(NAME)
+        _register_core()
+        torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+        _register_module(torch)
+        torch.set_autocast_dtype(NAME, torch.bfloat16)
+
+
+def _check_slot(torch: Any) -> None:
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken == "privateuseone" or (taken == NAME and not hasattr(torch, NAME)):
+        return
+    raise ImportError(
+        f'torus cannot add the device "{NAME}": another package has already registered the device "{taken}", '
+        f"and PyTorch has one slot (PrivateUse1) for such packages in a process. Uninstall the other package, or set "
+        f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import only the one that you want."
+    )
+
+
+def _register_core() -> None:
+    from torus import _C
+    from torus.backend import lowering
+    from torus.backend.eager import seam
+
+    _C.initialize(seam, _expected_devices())
+    lowering.load_all()
+    for rule in lowering.registry.RULES.values():
+        if rule.name == "aten::_copy_from":  # the core's own kernel decides which copies need a program
+            continue
+        registered = _C.register_rule(
+            rule.name,
+            sorted(rule.static),
+            sorted(rule.runtime),
+            list(rule.mutates),
+            rule.wide,
+            rule.host_tensors,
+            _draws_unasked(rule.name, rule.fn),
+        )
+        if not registered:
+            unknown_rules.append(rule.name)
+
+
+def _expected_devices() -> int:
+    """A setting that cannot be met must not break ``import torch``: the first use of the device reports it."""
+    from torus import runtime
+
+    try:
+        return runtime.expected_device_count()
+    except (RuntimeError, ValueError):
+        return 1
+
+
+def _draws_unasked(name: str, rule: Callable[..., Any]) -> bool:
+    """Whether a rule takes random numbers although its op has no generator argument, as dropout does."""
+    code = rule.__code__
+    if "generator" not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+        return False
+    import torch
+
+    base, _, overload = name.partition(".")
+    try:
+        schema = torch._C._get_schema(base, overload)
+    except RuntimeError:
+        return False  # another version of PyTorch: registering the rule reports it
+    return all(argument.name != "generator" for argument in schema.arguments)
+
+
+def _register_module(torch: Any) -> None:
+    import sys
+
+    from torus.backend import device
+
+    torch._register_device_module(NAME, device)
+    for submodule in device.SUBMODULES:  # `import torch.tpu.cache` must not make a second copy
+        sys.modules[f"torch.{NAME}.{submodule.__name__.rpartition('.')[2]}"] = submodule

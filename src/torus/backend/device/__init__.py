@@ -1,0 +1,176 @@
+"""``torch.tpu``: what users of the device see. Ordinary PyTorch code needs none of it."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any, NoReturn
+
+import torch
+
+from torus.backend.device import amp, cache, counting, forking, memory, modes, numerics, random, streams
+from torus.backend.device.amp import get_amp_supported_dtype, is_bf16_supported
+from torus.backend.device.counting import counters, fallbacks, reset_counters
+from torus.backend.device.devices import (
+    DeviceProperties,
+    can_device_access_peer,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    init,
+    is_available,
+    is_initialized,
+    set_device,
+    synchronize,
+)
+from torus.backend.device.memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
+)
+from torus.backend.device.modes import EagerMode, set_eager_mode
+from torus.backend.device.numerics import Precision, get_precision, precision
+from torus.backend.device.random import (
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from torus.backend.device.streams import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+
+SUBMODULES = (amp, cache, memory, random, streams)
+"""Importable as ``torch.tpu.<name>`` too."""
+
+_initialized = True  # the generators are: checkpoint asks before it keeps their state
+_is_in_bad_fork = forking.in_bad_fork
+_lazy_init = init
+
+
+def topology_aware_mesh(*args: Any, **kwargs: Any) -> NoReturn:
+    """Comes with distributed training, in a later version."""
+    raise NotImplementedError(
+        "torch.tpu.topology_aware_mesh comes with distributed training, in a later version of torus"
+    )
+
+
+class _DeviceModule(ModuleType):
+    """The module with the settings that are read and written as attributes."""
+
+    @property
+    def allow_excess_precision(self) -> bool:
+        """Whether the compiler may keep more bits than the dtypes say between the steps of a program; True at first."""
+        return numerics.get_allow_excess_precision()
+
+    @allow_excess_precision.setter
+    def allow_excess_precision(self, allow: bool) -> None:
+        numerics.set_allow_excess_precision(allow)
+
+    @property
+    def cpu_fallback(self) -> str:
+        """What an op without a lowering does: ``"warn"``, ``"silent"`` or ``"error"``. See ``TORUS_CPU_FALLBACK``."""
+        return counting.get_cpu_fallback()
+
+    @cpu_fallback.setter
+    def cpu_fallback(self, mode: str) -> None:
+        counting.set_cpu_fallback(mode)
+
+    @property
+    def default_generators(self) -> tuple[torch.Generator, ...]:
+        """The default generator of each device."""
+        return random.default_generators()
+
+    @property
+    def eager_mode(self) -> EagerMode:
+        """When ops run, for the whole process."""
+        return modes.get_mode()
+
+    @eager_mode.setter
+    def eager_mode(self, mode: EagerMode) -> None:
+        modes.set_mode(mode)
+
+
+sys.modules[__name__].__class__ = _DeviceModule
+counting.apply_settings()
+modes.apply_settings()
+
+__all__ = [
+    "DeviceProperties",
+    "EagerMode",
+    "Event",
+    "Precision",
+    "Stream",
+    "StreamContext",
+    "amp",
+    "cache",
+    "can_device_access_peer",
+    "counters",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "fallbacks",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_precision",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "precision",
+    "reset_accumulated_memory_stats",
+    "reset_counters",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_eager_mode",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "synchronize",
+    "topology_aware_mesh",
+]

@@ -1,0 +1,85 @@
+"""How exactly float32 matrix products and convolutions are computed."""
+
+from __future__ import annotations
+
+import enum
+from types import TracebackType
+from typing import Any
+
+from torus import _C
+
+
+class Precision(enum.IntEnum):
+    """On a TPU: one, three or six bfloat16 passes. HIGHEST is exact float32 and the default on every platform."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+
+_FOLLOW_TORCH = -1
+_override = _FOLLOW_TORCH
+_excess = True
+
+
+def _as_precision(value: Precision | str) -> Precision:
+    if isinstance(value, Precision):
+        return value
+    if isinstance(value, str) and value.upper() in Precision.__members__:
+        return Precision[value.upper()]
+    raise ValueError(f"expected a torch.tpu.Precision or one of 'default', 'high', 'highest', got {value!r}")
+
+
+class precision:
+    """Choose the precision of float32 matrix products and convolutions.
+
+    ``torch.tpu.precision(p)`` sets it from here on; ``with torch.tpu.precision(p):`` for a block. It holds for the
+    whole process and outranks `torch.set_float32_matmul_precision`, which counts where this was never called.
+
+    `value` is a `Precision` or its name in any case.
+    """
+
+    def __init__(self, value: Precision | str) -> None:
+        self._value = _as_precision(value)
+        self._previous = _override
+        _set(self._value)
+
+    def __enter__(self) -> Precision:
+        _set(self._value)
+        return self._value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _set(self._previous)
+
+
+def get_precision() -> Precision:
+    """The precision in force now."""
+    return Precision(_C.precision())
+
+
+def _set(value: int) -> None:
+    global _override
+    _override = value
+    _C.set_precision(int(value))
+
+
+def get_allow_excess_precision() -> bool:
+    """Whether the compiler may keep more bits than the dtypes say between the steps of one program."""
+    return _excess
+
+
+def set_allow_excess_precision(allow: bool) -> None:
+    """False makes it round to the dtype after each step; programs made until now are left aside."""
+    global _excess
+    if not isinstance(allow, bool):
+        raise TypeError(f"allow_excess_precision is True or False, not {allow!r}")
+    if allow != _excess:
+        _excess = allow
+        _C.clear_programs()
+
+
+def compiler_options() -> dict[str, Any]:
+    """The XLA options that these settings mean; none for the defaults."""
+    return {} if _excess else {"xla_allow_excess_precision": False}

@@ -1,0 +1,118 @@
+"""The functions that the native core calls by name. Nothing here runs on the warm path except transfers."""
+
+from __future__ import annotations
+
+import pickle
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torus import runtime, settings
+from torus.backend import lowering
+from torus.backend.device.events import elapsed_time, query_event, record_event, synchronize_event
+from torus.backend.eager.build import Builder, Plan
+from torus.backend.eager.request import Request
+from torus.backend.lowering.registry import RULES
+from torus.runtime import is_ready
+
+__all__ = [
+    "build",
+    "copy_to_device",
+    "elapsed_time",
+    "from_dlpack",
+    "is_ready",
+    "lookup",
+    "memory_info",
+    "query_event",
+    "raise_failed_checks",
+    "record_event",
+    "resize_bytes",
+    "synchronize",
+    "synchronize_event",
+    "to_dlpack",
+]
+
+# One op a program: XLA's fusion emitters only cost compile time.
+COMPILER_OPTIONS = {"cpu": {"xla_cpu_use_fusion_emitters": False}}
+
+from_dlpack = runtime.from_dlpack
+to_dlpack = runtime.to_dlpack
+copy_to_device = runtime.copy_to_device
+
+
+@cache
+def _fingerprint() -> str:
+    """What beside the signature decides a program: our own sources and PyTorch's version."""
+    root = Path(lowering.__file__).parent
+    return f"{torch.__version__} {runtime.source_fingerprint(root)} {runtime.source_fingerprint(root.parent / 'eager')}"
+
+
+def _disk_key(request: Request) -> bytes:
+    return f"{_fingerprint()} {_checks_bounds()} ".encode() + request.stable_key()
+
+
+def _checks_bounds() -> bool:
+    return runtime.platform_name() == "cpu" or bool(settings.get("debug_checks"))
+
+
+def _answer(program: Any, plan: Plan) -> tuple[Any, ...]:
+    checks = plan.checks or None
+    return (program.execute, program.handlers, plan.inputs, plan.takes_pack, plan.results, plan.counts, checks)
+
+
+def lookup(fields: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The program of a signature that an earlier process made, or None."""
+    request = Request.from_core(fields)
+    found = runtime.programs.lookup_signature(_disk_key(request), request.device)
+    if found is None:
+        return None
+    program, metadata = found
+    return _answer(program, pickle.loads(metadata))
+
+
+def build(fields: tuple[Any, ...], promises: list[Any] | None) -> tuple[Any, ...] | None:
+    """Lower and compile the program of a signature; None when its rule cannot express it (the core then runs the op on the CPU)."""
+    request = Request.from_core(fields)
+    platform = runtime.platform_name()
+    builder = Builder(request, RULES[request.rule], promises, platform, _checks_bounds())
+    try:
+        text, out_avals = runtime.lower(builder.function, builder.avals, request.device)
+    except NotImplementedError:
+        return None
+    except Exception as error:
+        error.add_note(f"while lowering {request.describe()} for the tpu device")
+        raise
+    program = runtime.programs.get_or_compile(text, out_avals, request.device, COMPILER_OPTIONS.get(platform))
+    runtime.programs.record_signature(_disk_key(request), program, pickle.dumps(builder.plan))
+    return _answer(program, builder.plan)
+
+
+def raise_failed_checks(messages: list[str], reports: list[Any]) -> None:
+    """Raise IndexError for the first index check that failed. Waits for the program."""
+    for message, report in zip(messages, reports, strict=True):
+        failed, value = runtime.to_numpy(report)
+        if failed:
+            raise IndexError(message.format(value=int(value)))
+
+
+def resize_bytes(array: Any, nbytes: int, device: int) -> Any:
+    """The bytes of a storage's array cut or zero-padded to `nbytes`."""
+    import numpy as np
+
+    old = runtime.to_numpy(array).reshape(-1).view(np.uint8)
+    new = np.zeros(nbytes, np.uint8)
+    kept = min(nbytes, old.size)
+    new[:kept] = old[:kept]
+    return runtime.from_numpy(new, device, copy=False)
+
+
+def synchronize(device: int) -> None:
+    """Wait for all work of a device."""
+    runtime.synchronize(device)
+
+
+def memory_info(device: int) -> tuple[int, int]:
+    """Free and total bytes of a device's memory."""
+    return runtime.memory_info(device)

@@ -1,0 +1,273 @@
+"""Factorizations and solves, through XLA's own or LAPACK; and histograms.
+
+`info` counts as LAPACK's: 0 for success, otherwise one more than the index of the first pivot that failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torus.backend.lowering.apply import cast
+from torus.backend.lowering.lazy import jnp, lax
+from torus.backend.lowering.matmul import precision
+from torus.backend.lowering.registry import OutSpec, lowers
+
+
+def _adjoint(x: Any) -> Any:
+    x = jnp.swapaxes(x, -1, -2)
+    return lax.conj(x) if jnp.issubdtype(x.dtype, jnp.complexfloating) else x
+
+
+def _matmul(a: Any, b: Any) -> Any:
+    return jnp.matmul(a, b, precision=precision())
+
+
+def _eye_like(x: Any, rows: int, columns: int) -> Any:
+    return jnp.broadcast_to(jnp.eye(rows, columns, dtype=x.dtype), (*x.shape[:-2], rows, columns))
+
+
+def _first_true(bad: Any) -> Any:
+    """1 + index of the first True along the last axis, 0 if there is none."""
+    if bad.shape[-1] == 0:
+        return jnp.zeros(bad.shape[:-1], "int32")
+    return jnp.where(jnp.any(bad, -1), lax.argmax(bad.astype("uint8"), bad.ndim - 1, "int32") + 1, 0)
+
+
+# Cholesky
+
+
+@lowers("aten::linalg_cholesky_ex")
+def cholesky_ex(x: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
+    lower = _adjoint(x) if upper else x
+    factor = lax.linalg.cholesky(lower, symmetrize_input=False)
+    failed = jnp.any(isnan_diagonal(factor))
+    info = lax.cond(failed, _first_bad_minor, lambda a: jnp.zeros(a.shape[:-2], "int32"), lower)
+    factor = jnp.tril(factor)
+    return (_adjoint(factor) if upper else factor), info
+
+
+def isnan_diagonal(x: Any) -> Any:
+    """Where the diagonal of each matrix is NaN."""
+    diagonal = jnp.diagonal(x, axis1=-2, axis2=-1)
+    return diagonal != diagonal
+
+
+def _first_bad_minor(x: Any) -> Any:
+    """Order of the first leading minor that is not positive, by elimination without pivoting; reads the lower triangle."""
+    size = x.shape[-1]
+    whole = jnp.tril(x) + _adjoint(jnp.tril(x, -1))
+
+    def eliminate(k: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        rest, info = state
+        column = lax.dynamic_index_in_dim(rest, k, rest.ndim - 1, keepdims=False)
+        pivot = lax.dynamic_index_in_dim(column, k, column.ndim - 1, keepdims=False)
+        info = jnp.where((info == 0) & ~(pivot.real > 0), (k + 1).astype("int32"), info)
+        step = (
+            column[..., :, None] * lax.conj(column)[..., None, :]
+            if _is_complex(x)
+            else column[..., :, None] * column[..., None, :]
+        )
+        return rest - step / pivot[..., None, None], info
+
+    return lax.fori_loop(0, size, eliminate, (whole, jnp.zeros(x.shape[:-2], "int32")))[1]
+
+
+def _is_complex(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.complexfloating))
+
+
+@lowers("aten::cholesky_solve")
+def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Any:
+    lower = _adjoint(factor) if upper else factor
+    batch = jnp.broadcast_shapes(b.shape[:-2], lower.shape[:-2])
+    b, lower = (jnp.broadcast_to(m, (*batch, *m.shape[-2:])) for m in (b, lower))
+    half = _triangular(lower, b, lower=True)
+    return _triangular(lower, half, lower=True, adjoint=True)
+
+
+@lowers("aten::cholesky_inverse")
+def cholesky_inverse(factor: Any, upper: bool = False) -> Any:
+    return cholesky_solve(_eye_like(factor, factor.shape[-1], factor.shape[-1]), factor, upper)
+
+
+# Triangular systems
+
+
+def _triangular(a: Any, b: Any, lower: bool, left: bool = True, unit: bool = False, adjoint: bool = False) -> Any:
+    return lax.linalg.triangular_solve(
+        a,
+        b,
+        left_side=left,
+        lower=lower,
+        unit_diagonal=unit,
+        transpose_a=adjoint,
+        conjugate_a=adjoint and _is_complex(a),
+    )
+
+
+def _broadcast(a: Any, b: Any) -> tuple[Any, Any]:
+    batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return jnp.broadcast_to(a, (*batch, *a.shape[-2:])), jnp.broadcast_to(b, (*batch, *b.shape[-2:]))
+
+
+@lowers("aten::linalg_solve_triangular")
+def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
+    a, b = _broadcast(a, b)
+    return _triangular(a, b, lower=not upper, left=left, unit=unitriangular)
+
+
+@lowers("aten::triangular_solve")
+def triangular_solve(b: Any, a: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> Any:
+    a, b = _broadcast(a, b)
+    solution = lax.linalg.triangular_solve(
+        a, b, left_side=True, lower=not upper, unit_diagonal=unitriangular, transpose_a=transpose
+    )
+    return solution, a
+
+
+# LU
+
+
+def _lu(x: Any) -> tuple[Any, Any, Any, Any]:
+    """Packed factors, LAPACK's 1-based pivots, row permutation, info."""
+    packed, pivots, permutation = lax.linalg.lu(x)
+    return packed, pivots + 1, permutation, _first_true(jnp.diagonal(packed, axis1=-2, axis2=-1) == 0)
+
+
+def _need_pivoting(pivot: bool) -> None:
+    if not pivot:
+        raise NotImplementedError("LU factorization without pivoting")
+
+
+def _permutation(pivots: Any, rows: int) -> Any:
+    return lax.linalg.lu_pivots_to_permutation(pivots.astype("int32") - 1, rows)
+
+
+def _permute(rows: Any, permutation: Any) -> Any:
+    return jnp.take_along_axis(rows, permutation[..., :, None], -2)
+
+
+def _permutation_matrix(permutation: Any, dtype: Any) -> Any:
+    """P with A = P L U: column i has its 1 where row i went."""
+    rows = lax.iota("int32", permutation.shape[-1])
+    return (rows[:, None] == permutation[..., None, :]).astype(dtype)
+
+
+def _halves(packed: Any) -> tuple[Any, Any]:
+    rows, columns = packed.shape[-2:]
+    size = min(rows, columns)
+    lower = jnp.tril(packed[..., :, :size], -1) + _eye_like(packed, rows, size)
+    return lower, jnp.triu(packed[..., :size, :])
+
+
+def _lu_solve(packed: Any, permutation: Any, b: Any, adjoint: bool = False) -> Any:
+    packed, b = _broadcast(packed, b)
+    permutation = jnp.broadcast_to(permutation, packed.shape[:-1])
+    if adjoint:
+        half = _triangular(packed, b, lower=False, adjoint=True)
+        return _permute(_triangular(packed, half, lower=True, unit=True, adjoint=True), jnp.argsort(permutation, -1))
+    half = _triangular(packed, _permute(b, permutation), lower=True, unit=True)
+    return _triangular(packed, half, lower=False)
+
+
+@lowers("aten::linalg_lu_factor_ex")
+def lu_factor_ex(x: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
+    _need_pivoting(pivot)
+    packed, pivots, _, info = _lu(x)
+    return packed, pivots, info
+
+
+@lowers("aten::linalg_lu")
+def lu(x: Any, *, pivot: bool = True) -> Any:
+    _need_pivoting(pivot)
+    packed, _, permutation, _ = _lu(x)
+    return _permutation_matrix(permutation, x.dtype), *_halves(packed)
+
+
+@lowers("aten::lu_unpack")
+def lu_unpack(
+    packed: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True, *, out: tuple[OutSpec, ...]
+) -> Any:
+    empty = jnp.zeros(0, packed.dtype)
+    permutation = _permutation(pivots, packed.shape[-2])
+    matrix = _permutation_matrix(permutation, packed.dtype) if unpack_pivots else empty
+    return matrix, *(_halves(packed) if unpack_data else (empty, empty))
+
+
+@lowers("aten::linalg_lu_solve")
+def lu_solve(packed: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bool = False) -> Any:
+    permutation = _permutation(pivots, packed.shape[-2])
+    if left:
+        return _lu_solve(packed, permutation, b, adjoint)
+    return _adjoint(_lu_solve(packed, permutation, _adjoint(b), not adjoint))
+
+
+@lowers("aten::_linalg_solve_ex")
+def solve_ex(a: Any, b: Any, *, left: bool = True, check_errors: bool = False, out: tuple[OutSpec, ...]) -> Any:
+    packed, pivots, permutation, info = _lu(a)
+    columns = b[..., None] if len(out[0].shape) == a.ndim - 1 and b.ndim == a.ndim - 1 else b
+    if left:
+        result = _lu_solve(packed, permutation, columns)
+    else:
+        result = _adjoint(_lu_solve(packed, permutation, _adjoint(columns), adjoint=True))
+    return result.reshape(out[0].shape), packed, pivots, info
+
+
+@lowers("aten::linalg_inv_ex")
+def inv_ex(x: Any, *, check_errors: bool = False) -> Any:
+    packed, _, permutation, info = _lu(x)
+    return _lu_solve(packed, permutation, _eye_like(x, x.shape[-1], x.shape[-1])), info
+
+
+# Orthogonal factorizations
+
+
+@lowers("aten::linalg_qr")
+def qr(x: Any, mode: str = "reduced", *, out: tuple[OutSpec, OutSpec]) -> Any:
+    q, r = lax.linalg.qr(x, full_matrices=mode == "complete")
+    return (jnp.zeros(out[0].shape, x.dtype) if mode == "r" else q), jnp.triu(r)
+
+
+@lowers("aten::linalg_householder_product")
+def householder_product(x: Any, tau: Any) -> Any:
+    return lax.linalg.householder_product(x, tau)
+
+
+@lowers("aten::_linalg_svd")
+def svd(
+    x: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None, out: tuple[OutSpec, ...]
+) -> Any:
+    if compute_uv:
+        u, s, vh = lax.linalg.svd(x, full_matrices=full_matrices, compute_uv=True)
+        return u, s, vh
+    s = lax.linalg.svd(x, full_matrices=False, compute_uv=False)
+    return jnp.zeros(out[0].shape, x.dtype), s, jnp.zeros(out[2].shape, x.dtype)
+
+
+@lowers("aten::_linalg_eigh")
+def eigh(x: Any, UPLO: str = "L", compute_v: bool = True, *, out: tuple[OutSpec, ...]) -> Any:
+    vectors, values = lax.linalg.eigh(x, lower=UPLO.upper() == "L", symmetrize_input=False, sort_eigenvalues=True)
+    return values, vectors if compute_v else jnp.zeros(out[1].shape, x.dtype)
+
+
+# Histograms
+
+
+def _histogram_range(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """The range asked for; that of the data if it is empty; one around a single value."""
+    data = (jnp.min(x), jnp.max(x)) if x.size else (low, high)
+    low, high = jnp.where(low == high, data[0], low), jnp.where(low == high, data[1], high)
+    return jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
+
+
+@lowers("aten::histc")
+def histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0, *, out: OutSpec) -> Any:
+    """Integers take part exactly, in int64."""
+    work = out.dtype if jnp.issubdtype(x.dtype, jnp.floating) else "int64"
+    work = "float32" if work in ("float16", "bfloat16") else work
+    x = cast(x.reshape(-1), work)
+    low, high = _histogram_range(x, jnp.asarray(min).astype(work), jnp.asarray(max).astype(work))
+    place = (x - low) * bins // (high - low) if work == "int64" else (x - low) / (high - low) * bins
+    index = jnp.minimum(lax.convert_element_type(place, "int32"), bins - 1)
+    counted = (x >= low) & (x <= high)
+    return jnp.zeros(bins, "int32").at[jnp.where(counted, index, bins)].add(1, mode="drop")

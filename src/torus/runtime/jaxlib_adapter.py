@@ -1,0 +1,277 @@
+"""The only module that imports the internals of jaxlib, which each release may move; `torus.runtime.lowering` is the
+one for JAX's tracer.
+
+JAX itself is not imported here: it costs more than all else that a process needs whose programs are in the cache. So
+arrays carry a small `Shaped` and `Placement` instead of JAX's ShapedArray and SingleDeviceSharding; they are for this
+runtime, not for
+``jax.numpy``.
+
+It holds no state of the process: a *device* here is a PJRT device object, and `torus.runtime.client` says which one an
+index means.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jaxlib
+import ml_dtypes
+import numpy as np
+
+from torus.runtime import host_memory
+
+# As JAX does: XLA tells every client that starts otherwise. It is read when the library loads.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+
+from jaxlib import _jax, xla_client
+
+Aval = tuple[tuple[int, ...], str]
+
+SUPPORTED = ((0, 10), (0, 13))
+ALIGNMENT = 64
+"""The host platform shares memory only from addresses that are a multiple of this."""
+
+
+def check_version(version: str) -> None:
+    """Raise ImportError unless `version` of jaxlib lies in the supported range."""
+    low, high = SUPPORTED
+    parts = tuple(int(part) for part in version.split(".")[:2])
+    if not low <= parts < high:
+        wanted = f">={'.'.join(map(str, low))},<{'.'.join(map(str, high))}"
+        raise ImportError(
+            f"torus needs jaxlib {wanted} and found {version}; run: pip install 'jax{wanted}' 'jaxlib{wanted}'"
+        )
+
+
+check_version(jaxlib.__version__)
+
+
+# What describes an array ---------------------------------------------------------------------------------------------
+
+
+def dtype(name: str) -> np.dtype[Any]:
+    """The NumPy dtype of a name, ml_dtypes' included."""
+    return np.dtype(getattr(ml_dtypes, name, name))
+
+
+class Shaped:
+    """The shape and dtype of an array, as jaxlib asks for them."""
+
+    __slots__ = ("dtype", "shape", "weak_type")
+
+    def __init__(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
+        self.shape, self.dtype, self.weak_type = shape, kind, False
+
+
+class Placement(xla_client.SingleDeviceSharding):
+    """A whole array on one device, as jaxlib asks for it."""
+
+    @property
+    def memory_kind(self) -> Any:
+        return self._memory_kind
+
+    @property
+    def device_set(self) -> set[Any]:
+        return {self._device}
+
+    def _to_xla_hlo_sharding(self, rank: int) -> Any:
+        return xla_client.HloSharding.replicate()
+
+
+def shaped(aval: Aval) -> Shaped:
+    """`Shaped` of a shape and the name of a dtype."""
+    return Shaped(tuple(aval[0]), dtype(aval[1]))
+
+
+# Clients -------------------------------------------------------------------------------------------------------------
+
+
+def cpu_devices(count: int) -> list[Any]:
+    """The devices of a new XLA:CPU client that belongs to us alone, so that the user's JAX backends stay as they
+    are.
+    """
+    return list(xla_client.make_cpu_client(asynchronous=True, num_devices=count).devices())
+
+
+def plugin_devices(platform: str) -> list[Any]:
+    """The local devices of JAX's own client for ``"cuda"`` or ``"tpu"``. Raises RuntimeError if its plugin does not
+    load.
+    """
+    return list(importlib.import_module("jax").local_devices(backend=platform))
+
+
+def device_kind(device: Any) -> str:
+    """``"XLA:CPU host"``, or what the runtime calls the chip."""
+    return "XLA:CPU host" if device.platform == "cpu" else str(device.device_kind)
+
+
+def versions(device: Any) -> dict[str, str]:
+    """What decides whether an executable of `device` can be used by another process."""
+    return {
+        "platform": str(device.platform),
+        "platform_version": str(device.client.platform_version),
+        "device_kind": str(device.device_kind),
+        "jaxlib": str(jaxlib.__version__),
+        "jax": importlib.metadata.version("jax"),
+    }
+
+
+def environment() -> dict[str, str]:
+    """Variables that change what the compiler makes."""
+    return {name: " ".join(os.environ.get(name, "").split()) for name in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")}
+
+
+def wait_for_all(device: Any) -> None:
+    """Wait for every live array of `device`. Raises what its computation raised."""
+    for array in device.client.live_arrays():
+        try:
+            if array._sharding._device == device:
+                _jax.batched_block_until_ready([array])
+        except RuntimeError:
+            if not array.is_deleted():  # another thread may drop an array while this one waits for it
+                raise
+
+
+# Executables ---------------------------------------------------------------------------------------------------------
+
+
+def needs_kernels(stablehlo: str | bytes) -> bool:
+    """Whether a program calls kernels by name, such as LAPACK's; importing JAX is what registers them."""
+    return (b"custom_call" if isinstance(stablehlo, bytes) else "custom_call") in stablehlo  # type: ignore[operator]
+
+
+def register_kernels(device: Any) -> None:
+    """Make the kernels known that programs of `device` call by name."""
+    importlib.import_module("jax")
+    if device.platform == "cpu":
+        # JAX does this when it lowers such a call; a program that was loaded would call a null pointer.
+        importlib.import_module("jaxlib.lapack")._lapack.initialize()
+
+
+def compile(stablehlo: str | bytes, device: Any, options: dict[str, Any]) -> Any:
+    """Compile a StableHLO module for one device. `options` are XLA debug options by name, for this program only."""
+    if needs_kernels(stablehlo):
+        register_kernels(device)
+    return device.client.compile_and_load(stablehlo, _jax.DeviceList((device,)), _compile_options(device, options))
+
+
+def _compile_options(device: Any, options: dict[str, Any]) -> Any:
+    result = xla_client.CompileOptions()
+    result.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]], np.int32))
+    result.env_option_overrides = list(options.items())
+    return result
+
+
+def serialize(executable: Any) -> bytes:
+    """The bytes of an executable; they are machine code."""
+    return bytes(executable.serialize())
+
+
+def deserialize(data: bytes, device: Any) -> Any:
+    """Load an executable on `device`. Never give it bytes that this user did not write: they are run."""
+    # Without options it would be bound to the device that it was compiled on.
+    options = _compile_options(device, {})
+    return device.client.deserialize_executable(data, _jax.DeviceList((device,)), options)
+
+
+def bind(executable: Any, out_avals: Sequence[Aval], device: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """``(execute, handlers)``: ``execute(arrays).consume_with_handlers(handlers)`` is the list of results."""
+    placement = Placement(device)
+    return executable.execute_sharded, [
+        xla_client.array_result_handler(shaped(aval), placement, committed=True, _skip_checks=True)
+        for aval in out_avals
+    ]
+
+
+# Arrays --------------------------------------------------------------------------------------------------------------
+
+
+def from_dlpack(capsule: Any, device: Any, placement: Placement) -> Any:
+    """The array over the memory of a DLPack capsule on `device`, not copied.
+
+    Raises ValueError for what would need a copy: an address that is not 64-byte aligned, strides that are not
+    row-major.
+    """
+    if device.platform == "cpu" and "jax" not in sys.modules:
+        return _from_host_capsule(capsule, device, placement)  # the call below would import JAX
+    stream = None if device.platform == "cpu" else device.get_stream_for_external_ready_events()
+    try:
+        array = _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream, False)
+    except _jax.JaxRuntimeError as error:
+        raise ValueError(f"this memory cannot be shared, copy it: {error}") from None
+    if not _is_row_major(array):
+        # An executable would read the bytes as row-major and be silently wrong.
+        raise ValueError("this memory cannot be shared, copy it: its strides are not row-major")
+    return array
+
+
+def _from_host_capsule(capsule: Any, device: Any, placement: Placement) -> Any:
+    values = host_memory.view_capsule(capsule)
+    if values.ctypes.data % ALIGNMENT and values.size:
+        raise ValueError(f"this memory cannot be shared, copy it: its address is not aligned to {ALIGNMENT} bytes")
+    return from_numpy(values, device, placement, copy=False)
+
+
+_ROW_MAJOR = tuple("{" + ",".join(map(str, reversed(range(rank)))) + "}" for rank in range(33))
+
+
+def _is_row_major(array: Any) -> bool:
+    layout, shape = str(array._pjrt_layout), array.aval.shape
+    if layout == _ROW_MAJOR[len(shape)]:
+        return True
+    minor_to_major = [int(dim) for dim in layout.strip("{}").split(":")[0].split(",")]
+    order = [dim for dim in reversed(minor_to_major) if shape[dim] > 1]
+    return order == sorted(order)
+
+
+def to_dlpack(array: Any) -> Any:
+    """A DLPack capsule over the memory of `array`, not copied. Its consumer can write to it."""
+    return _jax.buffer_to_dlpack_managed_tensor(array, None)
+
+
+def to_numpy(array: Any) -> np.ndarray[Any, Any]:
+    """The values of `array`, read-only; without a copy where its memory is the host's. Waits for them."""
+    if "jax" not in sys.modules and array._sharding._device.platform == "cpu" and _is_row_major(array):
+        _jax.batched_block_until_ready([array])
+        return host_memory.view_capsule(to_dlpack(array))
+    values: np.ndarray[Any, Any] = array._single_device_array_to_np_array_did_copy()[0]  # imports JAX
+    return values
+
+
+def from_numpy(values: np.ndarray[Any, Any], device: Any, placement: Placement, copy: bool) -> Any:
+    """The array with the values and dtype of `values` on `device`.
+
+    With `copy` the memory of `values` is free to change when this returns; without, it must not while the array lives.
+    """
+    semantics = _jax.HostBufferSemantics
+    return _jax.batched_device_put(
+        Shaped(values.shape, values.dtype),
+        placement,
+        [values],
+        [device],
+        True,
+        host_buffer_semantics=semantics.IMMUTABLE_ONLY_DURING_CALL if copy else semantics.ZERO_COPY,
+        enable_x64=True,
+    )
+
+
+def copy_to_device(array: Any, device: Any, placement: Placement) -> Any:
+    """A copy of `array` on a device of the same client."""
+    semantics = _jax.ArrayCopySemantics.ALWAYS_COPY
+    devices = [_jax.DeviceList((device,))]
+    return _jax.batched_copy_array_to_devices_with_sharding([array], devices, [placement], [semantics])[0]
+
+
+def block_until_ready(arrays: Sequence[Any]) -> None:
+    """Wait for every array; raises what its computation raised."""
+    _jax.batched_block_until_ready(list(arrays))
+
+
+def is_ready(array: Any) -> bool:
+    """Whether the value of `array` has been computed."""
+    return bool(array.is_ready())

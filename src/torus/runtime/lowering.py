@@ -1,0 +1,113 @@
+"""From a Python function over arrays to StableHLO. The only module that imports the internals of JAX's tracer; it
+imports JAX.
+
+JAX's public path makes a new compiler context for each program, resolves shardings and annotates them; going straight
+from the tracer to the module costs a tenth of that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import jax
+from jax._src import core, sharding_impls
+from jax._src import linear_util as lu
+from jax._src.interpreters import mlir, partial_eval
+from jax._src.lib.mlir import ir
+
+from torus.runtime import client
+from torus.runtime.jaxlib_adapter import Aval, dtype
+
+_CONTEXT_BYTES = 16 << 20
+"""A compiler context keeps the constants of every program made in it; it is replaced after this much program text."""
+
+
+class _Compiler(threading.local):
+    """A compiler context for each thread; making one costs more than lowering an op."""
+
+    def __init__(self) -> None:
+        self._renew()
+
+    def _renew(self) -> None:
+        self._context, self.bytes = mlir.make_ir_context(), 0
+
+    def context(self) -> Any:
+        if self.bytes > _CONTEXT_BYTES:
+            self._renew()
+        return self._context
+
+
+_compiler = _Compiler()
+_parameters = mlir.LoweringParameters()
+
+
+def _pinned_configuration() -> ExitStack:
+    """What a program means must not depend on the user's JAX configuration, which stays as it is outside this block."""
+    stack = ExitStack()
+    stack.enter_context(jax.enable_x64(True))
+    stack.enter_context(jax.numpy_dtype_promotion("standard"))
+    stack.enter_context(jax.numpy_rank_promotion("allow"))
+    stack.enter_context(jax.default_matmul_precision(None))
+    stack.enter_context(jax.disable_jit(False))
+    stack.enter_context(jax.debug_nans(False))
+    return stack
+
+
+def lower(fn: Callable[..., Any], avals: Sequence[Aval], device_index: int = 0) -> tuple[str, list[Aval]]:
+    """Trace ``fn(*arrays)`` with 64-bit types on and give its StableHLO text and the avals of its results.
+
+    `fn` returns one array or a flat list or tuple of arrays. The program's parameters are exactly `avals`, used or not.
+    The text names neither functions nor source lines of `fn`, so equal programs have equal text. Raises ValueError for
+    a program with side effects or callbacks, and whatever `fn` raises.
+    """
+    return lower_for(client.device(device_index), fn, avals)
+
+
+def lower_for(device: Any, fn: Callable[..., Any], avals: Sequence[Aval]) -> tuple[str, list[Aval]]:
+    """`lower` for a PJRT device."""
+    with _pinned_configuration():
+        shaped = [core.ShapedArray(shape, dtype(name)) for shape, name in avals]
+        jaxpr = _trace(fn, shaped)
+        outs = [(tuple(out.shape), str(out.dtype)) for out in jaxpr.out_avals]
+        return _module(jaxpr, shaped, device), outs
+
+
+def _trace(fn: Callable[..., Any], avals: list[Any]) -> Any:
+    def flat(*arrays: Any) -> list[Any]:
+        result = fn(*arrays)
+        return list(result) if isinstance(result, (tuple, list)) else [result]
+
+    names = tuple(f"arg{i}" for i in range(len(avals)))
+    info = core.DebugInfo("torus", "torus", names, None)
+    jaxpr, _, constants = partial_eval.trace_to_jaxpr_dynamic(lu.wrap_init(flat, debug_info=info), avals)
+    if jaxpr.effects:
+        raise ValueError(f"a program cannot have side effects; found {', '.join(map(str, jaxpr.effects))}")
+    return core.ClosedJaxpr(jaxpr, constants)
+
+
+def _module(jaxpr: Any, avals: list[Any], device: Any) -> str:
+    context = mlir.ModuleContext(
+        backend=device.client,
+        platforms=("cuda" if device.platform == "gpu" else str(device.platform),),
+        axis_context=sharding_impls.ShardingContext(1, (device,), None),
+        keepalives=[],
+        channel_iterator=itertools.count(1),
+        host_callbacks=[],
+        lowering_parameters=_parameters,
+        context=_compiler.context(),
+    )
+    with context.context, ir.Location.unknown(context.context):
+        attributes = context.module.operation.attributes
+        attributes["sym_name"] = ir.StringAttr.get("torus")
+        attributes["mhlo.num_replicas"] = attributes["mhlo.num_partitions"] = mlir.i32_attr(1)
+        mlir.lower_jaxpr_to_fun(context, "torus", jaxpr, [], num_const_args=0, main_function=True, in_avals=avals)
+        context.module.operation.verify()
+    if context.host_callbacks or context.keepalives:
+        raise ValueError("a program cannot call back into Python")
+    text = str(context.module)
+    _compiler.bytes += len(text)
+    return text

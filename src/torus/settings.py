@@ -1,0 +1,218 @@
+"""Every setting of torus, in one table.
+
+A setting is read from the environment each time it is asked for, so nothing is frozen at import. ``get("platform")``
+and
+``settings.platform`` are the same. ``python -m torus.settings`` prints the table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+class _Invalid(Exception):
+    """What a parser raises; its text says what it would have accepted."""
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() in _TRUE + _FALSE:
+        return text.lower() in _TRUE
+    raise _Invalid("1, 0, true, false, yes, no, on or off")
+
+
+def _choice(*accepted: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() in accepted:
+            return text.lower()
+        raise _Invalid(", ".join(accepted[:-1]) + " or " + accepted[-1])
+
+    return parse
+
+
+def _positive(text: str) -> int:
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise _Invalid("a whole number from 1 on")
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise _Invalid("a number of bytes such as 4GiB, 500MB or 1073741824")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _cache_directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME", "").strip()
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "torus"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row: `name` in Python, `kind` for people, `default` (a value, or a function that finds it), where it is read
+    and how.
+
+    `variables` are environment variables in order of precedence; an empty one counts as not set.
+    """
+
+    name: str
+    kind: str
+    default: Any
+    variables: tuple[str, ...]
+    description: str
+    parse: Callable[[str], Any]
+    default_text: str | None = None
+
+    def get(self) -> Any:
+        """The value now. Raises ValueError, naming the variable, its value and what is accepted."""
+        for variable in self.variables:
+            text = os.environ.get(variable, "").strip()
+            if not text:
+                continue
+            try:
+                return self.parse(text)
+            except _Invalid as accepted:
+                raise ValueError(f"{variable}={text!r} is not understood; it accepts {accepted}") from None
+        return self.default() if callable(self.default) else self.default
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "platform",
+        "cpu | cuda | tpu",
+        None,
+        ("TORUS_PLATFORM",),
+        "Runs on this platform, and raises when it is not there.",
+        _choice("cpu", "cuda", "tpu"),
+        "TPU, else GPU, else CPU",
+    ),
+    Setting(
+        "device_count",
+        "int",
+        1,
+        ("TORUS_DEVICE_COUNT",),
+        "Number of virtual devices on the host platform.",
+        _positive,
+    ),
+    Setting(
+        "cpu_fallback",
+        "warn | silent | error",
+        "warn",
+        ("TORUS_CPU_FALLBACK",),
+        "What an operator without a rule does: runs on CPU with one warning, runs on CPU, or raises.",
+        _choice("warn", "silent", "error"),
+    ),
+    Setting(
+        "defer_and_fuse",
+        "bool",
+        False,
+        ("TORCH_TPU_DEFER_AND_FUSE",),
+        "Starts in the mode that records operators and runs them fused.",
+        _boolean,
+    ),
+    Setting(
+        "launch_blocking",
+        "bool",
+        False,
+        ("TORCH_TPU_LAUNCH_BLOCKING", "TPU_LAUNCH_BLOCKING"),
+        "Starts in the debug mode: each operator waits for its result.",
+        _boolean,
+    ),
+    Setting(
+        "debug_checks",
+        "bool",
+        False,
+        ("TORCH_TPU_ENABLE_DEBUG_CHECKS",),
+        "Extra checks, such as index bounds on accelerators.",
+        _boolean,
+    ),
+    Setting(
+        "program_cache",
+        "name | path | disabled",
+        "default",
+        ("TORCH_TPU_TIER2_COMPILATION_CACHE",),
+        "The disk cache of compiled programs: a name under cache_dir, a path (it has a slash), or disabled.",
+        str,
+    ),
+    Setting(
+        "cache_dir",
+        "path",
+        _cache_directory,
+        ("TORUS_CACHE_DIR",),
+        "The directory that holds what torus keeps between processes.",
+        lambda text: Path(text).expanduser(),
+        "$XDG_CACHE_HOME/torus or ~/.cache/torus",
+    ),
+    Setting(
+        "cache_size",
+        "size",
+        4 * 2**30,
+        ("TORUS_CACHE_SIZE",),
+        "The most that the disk cache of compiled programs may hold; the least recently used are removed.",
+        _size,
+        "4GiB",
+    ),
+)
+
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def get(name: str) -> Any:
+    """The value of a setting now, in the type of its row. Raises KeyError for an unknown name, ValueError for a bad
+    value.
+    """
+    try:
+        return _BY_NAME[name].get()
+    except KeyError:
+        raise KeyError(f"no setting {name!r}; there are {', '.join(_BY_NAME)}") from None
+
+
+def __getattr__(name: str) -> Any:
+    if name in _BY_NAME:
+        return _BY_NAME[name].get()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def program_cache_path() -> Path | None:
+    """The directory of the disk cache of compiled programs; None where it is disabled."""
+    text = get("program_cache")
+    if text.lower() == "disabled":
+        return None
+    if "/" in text or text.startswith("~"):
+        return Path(text).expanduser()
+    return Path(get("cache_dir")) / text
+
+
+def table() -> str:
+    """The settings as a Markdown table."""
+    rows = ["| setting | environment variable | accepts | default | meaning |", "|---|---|---|---|---|"]
+    for s in SETTINGS:
+        default = s.default_text or str(s.default).lower()
+        variables = ", ".join(f"`{v}`" for v in s.variables)
+        rows.append(
+            f"| `{s.name}` | {variables} | {s.kind.replace('|', chr(92) + '|')} | {default} | {s.description} |"
+        )
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,0 +1,135 @@
+"""Matrix products against CPU PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.lowering.agree import Case, agrees, label, run, unexercised
+from tests.lowering.evaluate import evaluate
+from torus.backend.lowering import matmul
+
+aten = torch.ops.aten
+BF16 = torch.bfloat16
+
+
+def randn(*sizes: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(seed))
+
+
+A, B, ADDEND = randn(4, 6), randn(6, 5, seed=1), randn(4, 5, seed=2)
+A3, B3, ADDEND3 = randn(3, 4, 6), randn(3, 6, 5, seed=1), randn(3, 4, 5, seed=2)
+U, V = randn(6), randn(6, seed=1)
+COMPLEX = torch.complex(randn(6), randn(6, seed=1))
+INT8_A = torch.arange(-12, 12, dtype=torch.int8).reshape(4, 6) * 5
+INT8_B = torch.arange(-15, 15, dtype=torch.int8).reshape(6, 5) * 4
+NAN = torch.full((4, 5), float("nan"))
+DTYPES = [torch.float32, torch.float64, BF16, torch.int8, torch.int32, torch.int64, torch.complex64]
+
+CASES: list[Case] = (
+    [
+        case
+        for t in DTYPES
+        for case in [
+            (aten.mm.default, (A * 4).to(t), (B * 4).to(t)),
+            (aten.bmm.default, (A3 * 4).to(t), (B3 * 4).to(t)),
+            (aten.addmm.default, (ADDEND * 4).to(t), (A * 4).to(t), (B * 4).to(t), {"beta": 2, "alpha": 3}),
+        ]
+    ]
+    + [
+        case
+        for scale in [{}, {"beta": 0.5, "alpha": -2.0}, {"beta": 0, "alpha": 1.5}]
+        for case in [
+            (aten.addmm.default, ADDEND, A, B, scale),
+            (aten.addmm.default, ADDEND[0], A, B, scale),
+            (aten.addmv.default, ADDEND[:, 0].contiguous(), A, U, scale),
+            (aten.addr.default, randn(4, 5), ADDEND[:, 0].contiguous(), ADDEND[0], scale),
+            (aten.baddbmm.default, ADDEND3, A3, B3, scale),
+            (aten.addbmm.default, ADDEND, A3, B3, scale),
+        ]
+    ]
+    + [
+        (aten.addmm.default, NAN, A, B, {"beta": 0}),
+        (aten.mm.default, torch.zeros(3, 0), torch.zeros(0, 2)),
+        (aten.mv.default, A, U),
+        (aten.dot.default, U, V),
+        (aten.dot.default, U.long(), V.long()),
+        (aten.vdot.default, COMPLEX, COMPLEX * 2),
+        (aten.vdot.default, U, V),
+        (aten.addr.default, torch.ones(6, 6, dtype=torch.bool), U > 0, V > 0),
+        (aten._addmm_activation.default, ADDEND, A, B),
+        (aten._addmm_activation.default, ADDEND, A, B, {"use_gelu": True}),
+        (aten._int_mm.default, INT8_A, INT8_B),
+        (aten.trace.default, A),
+        (aten.trace.default, INT8_A),
+        (aten.linalg_cross.default, randn(4, 3), randn(4, 3, seed=1)),
+        (aten.linalg_cross.default, randn(3, 4), randn(3, 1, seed=1), {"dim": 0}),
+    ]
+)
+TO_FLOAT: list[Case] = [
+    (aten.mm.dtype, A, B),
+    (aten.bmm.dtype, A3, B3),
+    (aten.addmm.dtype, ADDEND, A, B),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_product(case: Case) -> None:
+    run(case)
+
+
+@pytest.mark.parametrize("case", TO_FLOAT, ids=label)
+def test_half_precision_product_in_float32(case: Case) -> None:
+    op, *args = case
+    half = [a.bfloat16() for a in args]
+    wide = getattr(aten, op._schema.name[6:]).default(*[h.float() for h in half])
+    torch.testing.assert_close(evaluate(op, *half, torch.float32), wide)
+
+
+def test_half_precision_accumulates_in_float32() -> None:
+    x = torch.ones(1, 4096, dtype=BF16)
+    assert evaluate(aten.mm.default, x, x.t().contiguous()).item() == 4096
+
+
+def test_scaled_mm() -> None:
+    a, b = randn(16, 32).to(torch.float8_e4m3fn), randn(16, 32, seed=1).to(torch.float8_e4m3fn).t()
+    expected = (a.float() @ b.float()) * 1.5
+    scales = torch.tensor(0.5), torch.tensor(3.0)
+    agrees(aten._scaled_mm.default, a, b, *scales, out_dtype=torch.float32, reference=expected)
+
+
+GROUPS = torch.tensor([2, 2, 7], dtype=torch.int32)
+ROWS, MATRICES = randn(8, 16), randn(3, 16, 8, seed=1)
+
+
+def grouped(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """What a grouped product means, group by group; positions after the last group are zero."""
+    bounds = [0, *GROUPS.tolist()]
+    spans = [slice(i, j) for i, j in zip(bounds, bounds[1:])]
+    if a.dim() == 2 and b.dim() == 2:
+        return torch.stack([a[:, s] @ b[s] for s in spans])
+    out = torch.zeros(a.shape[-2], b.shape[-1])
+    for g, s in enumerate(spans):
+        if a.dim() == 2:
+            out[s] = a[s] @ b[g]
+        else:
+            out[:, s] = a[g] @ b[:, s]
+    return out
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [(ROWS, MATRICES), (MATRICES, ROWS), (ROWS.t().contiguous(), ROWS)], ids=["23", "32", "22"]
+)
+def test_grouped_mm(a: torch.Tensor, b: torch.Tensor) -> None:
+    a, b = a.bfloat16(), b.bfloat16()
+    agrees(aten._grouped_mm.default, a, b, GROUPS, reference=grouped(a.float(), b.float()).bfloat16())
+
+
+def test_grouped_mm_of_batches() -> None:
+    a, b = randn(3, 8, 16).bfloat16(), MATRICES.bfloat16()
+    agrees(aten._grouped_mm.default, a, b, reference=a @ b)
+
+
+def test_every_rule_has_a_case() -> None:
+    others = [aten._scaled_mm.default, aten._grouped_mm.default]
+    assert not unexercised(matmul, [*others, *(case[0] for case in [*CASES, *TO_FLOAT])])

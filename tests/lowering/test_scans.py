@@ -1,0 +1,49 @@
+"""Cumulative ops against CPU PyTorch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.lowering.agree import Case, label, run, unexercised
+from tests.lowering.evaluate import evaluate
+from torus.backend.lowering import scans
+
+aten = torch.ops.aten
+NAN, INF = math.nan, math.inf
+
+X = torch.randn(3, 7, generator=torch.Generator().manual_seed(0))
+SPECIAL = torch.tensor([[1.0, 3.0, 3.0, NAN, 5.0, NAN, 2.0], [-INF, -INF, 0.0, -0.0, 0.0, INF, INF]])
+INTS = torch.tensor([[3, -1, 3], [0, 7, 7]])
+FLOATS = [X, X.bfloat16(), X.double(), SPECIAL, torch.tensor(2.5), torch.zeros(2, 0)]
+
+CASES: list[Case] = (
+    [(op, x, -1) for op in (aten.cumsum.default, aten.cumprod.default, aten.logcumsumexp.default) for x in FLOATS]
+    + [
+        (op, x, 0)
+        for op in (aten.cumsum.default, aten.cumprod.default)
+        for x in (X, INTS, INTS.to(torch.uint8), INTS > 0)
+    ]
+    + [(op, x, -1) for op in (aten.cummax.default, aten.cummin.default) for x in [*FLOATS[:-1], INTS, INTS > 0]]
+    + [
+        (aten.cumsum.default, INTS, 1, {"dtype": torch.float32}),
+        (aten.logcumsumexp.default, X * 200, 0),
+        (aten.cummax.default, X, 0),
+    ]
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_scan(case: Case) -> None:
+    run(case)
+
+
+def test_every_rule_has_a_case() -> None:
+    assert not unexercised(scans, [case[0] for case in CASES])
+
+
+def test_a_long_float32_cumsum_stays_accurate() -> None:
+    x = torch.rand(100_000, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(evaluate(aten.cumsum.default, x, 0).double(), x.double().cumsum(0), rtol=1e-6, atol=0)
