@@ -1,7 +1,10 @@
 // Copies: between storages of one device, across devices, and between host and device.
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/_conj.h>
+#include <ATen/ops/_neg_view.h>
+#include <ATen/ops/conj_physical.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/neg.h>
 #include <c10/core/Scalar.h>
 #include <torch/library.h>
 
@@ -53,7 +56,7 @@ void copy_program(const at::Tensor& source, const at::Tensor& target) {
 
 void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
   if (source.scalar_type() == target.scalar_type() && same_memory_order(source, target) && covers_storage(source) &&
-      covers_storage(target) && !source.is_conj() && !source.is_neg()) {
+      covers_storage(target)) {
     GilGuard gil; // values are immutable: the copy is a second owner
     auto& from = state_of(source);
     // Nothing was ever written to the source: the copy is as undefined as it is, and stays unwritten too.
@@ -126,30 +129,44 @@ at::Tensor on_host(const at::Tensor& source) {
 }
 
 void copy_to_host(const at::Tensor& source, const at::Tensor& target) {
-  auto values = on_host(source);
-  if (source.is_conj()) {
-    values = values.conj();
-  }
-  if (source.is_neg()) {
-    values = values._neg_view();
-  }
-  at::Tensor(target).copy_(values);
+  at::Tensor(target).copy_(on_host(source));
 }
 
-at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
-  if (self.sizes() != dst.sizes()) {
-    return copy_from(self.expand(dst.sizes()), dst, false);
-  }
-  at::assert_no_internal_overlap(dst);
-  if (self.is_same(dst) || self.numel() == 0) {
-    return dst;
-  }
+// The same elements without the bits that say "conjugated" and "negated".
+at::Tensor raw(const at::Tensor& tensor) {
+  auto result = tensor.is_conj() ? at::_conj(tensor) : tensor;
+  return result.is_neg() ? at::_neg_view(result) : result;
+}
+
+void copy_raw(const at::Tensor& self, const at::Tensor& dst) {
   if (is_device(self) && is_device(dst)) {
     self.device() == dst.device() ? copy_on_device(self, dst) : copy_across_devices(self, dst);
   } else if (is_device(dst)) {
     copy_from_host(self, dst);
   } else {
     copy_to_host(self, dst);
+  }
+}
+
+at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
+  at::assert_no_internal_overlap(dst);
+  if (is_device(self)) {
+    at::assert_no_partial_overlap(dst, self);
+  }
+  if (self.sizes() != dst.sizes()) {
+    return copy_from(self.expand(dst.sizes()), dst, false);
+  }
+  if (self.is_same(dst) || self.numel() == 0) {
+    return dst;
+  }
+  // Programs know nothing of the bits: copy what is stored, then settle the difference.
+  auto target = raw(dst);
+  copy_raw(raw(self), target);
+  if (self.is_conj() != dst.is_conj()) {
+    target.conj_physical_();
+  }
+  if (self.is_neg() != dst.is_neg()) {
+    target.neg_();
   }
   return dst;
 }
@@ -185,3 +202,13 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", &torus::copy_from_and_resize);
   m.impl("_local_scalar_dense", &torus::local_scalar_dense);
 }
+
+// The kernel above deals with these bits itself; PyTorch's own way would clone, and so copy, without end.
+#define TORUS_COPY_SEES_BITS(key)                                             \
+  TORCH_LIBRARY_IMPL(aten, key, m) {                                          \
+    m.impl("_copy_from", torch::CppFunction::makeFallthrough());              \
+    m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());   \
+  }
+TORUS_COPY_SEES_BITS(Conjugate)
+TORUS_COPY_SEES_BITS(Negative)
+TORUS_COPY_SEES_BITS(ZeroTensor)

@@ -3,12 +3,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
-#include <ATen/DLConvertor.h>
-#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
-#include <cstring>
+#include <memory>
+#include <unordered_map>
 
 #include "device.h"
 #include "fallback.h"
@@ -17,11 +17,39 @@
 namespace torus {
 namespace {
 
+// Sends packs of one length to one device: the words are written into a NumPy array that the bound call copies from.
+class PackUploader {
+ public:
+  PackUploader(size_t words, c10::DeviceIndex device) {
+    auto count = checked(PyLong_FromSize_t(words));
+    auto index = checked(PyLong_FromLong(device));
+    auto bound = call_seam("pack_uploader", {count.get(), index.get()});
+    const auto item = [&](Py_ssize_t i) {
+      auto* object = PyTuple_GET_ITEM(bound.get(), i);
+      Py_INCREF(object);
+      return PyRef(object);
+    };
+    call_ = item(0);
+    args_ = item(1);
+    words_ = static_cast<uint32_t*>(PyLong_AsVoidPtr(PyTuple_GET_ITEM(bound.get(), 2)));
+  }
+
+  PyRef upload(const c10::SmallVectorImpl<uint32_t>& pack) const {
+    std::copy(pack.begin(), pack.end(), words_);
+    return checked(PyObject_Call(call_.get(), args_.get(), nullptr));
+  }
+
+ private:
+  PyRef call_;
+  PyRef args_;
+  uint32_t* words_ = nullptr;
+};
+
 // Small arrays of scalars that were sent to the device lately: loops repeat them. Bounded, so that nothing is retained. Guarded by the GIL.
 class PackCache {
  public:
-  // Borrowed.
-  PyObject* get(const Signature& signature) {
+  // A new reference: the row may be taken over by another thread while the array is in use.
+  PyRef get(const Signature& signature) {
     const auto& pack = signature.pack();
     uint64_t h = pack.size() + (static_cast<uint64_t>(signature.device()) << 32);
     for (auto word : pack) {
@@ -32,22 +60,38 @@ class PackCache {
     const bool same = row.array && row.device == signature.device() && row.words.size() == pack.size() &&
         std::equal(pack.begin(), pack.end(), row.words.begin());
     if (!same) {
-      auto host = at::empty({static_cast<int64_t>(pack.size())}, at::TensorOptions().dtype(at::kUInt32));
-      std::memcpy(host.mutable_data_ptr(), pack.data(), pack.size() * sizeof(uint32_t));
-      row.array = array_from_host(host, signature.device());
+      auto array = uploader(pack.size(), signature.device()).upload(pack);
+      // Random states never repeat: they would only push out what does.
+      if (signature.random_word() >= 0 || pack.size() > kLongest) {
+        return array;
+      }
+      row.array = std::move(array);
       row.words.assign(pack.begin(), pack.end());
       row.device = signature.device();
     }
-    return row.array.get();
+    Py_INCREF(row.array.get());
+    return PyRef(row.array.get());
   }
 
  private:
+  static constexpr size_t kLongest = 64;
+
   struct Row {
     PyRef array;
     std::vector<uint32_t> words;
     c10::DeviceIndex device = -1;
   };
+
+  const PackUploader& uploader(size_t words, c10::DeviceIndex device) {
+    auto& slot = uploaders_[static_cast<uint64_t>(device) << 32 | words];
+    if (!slot) {
+      slot = std::make_unique<PackUploader>(words, device);
+    }
+    return *slot;
+  }
+
   std::array<Row, 1024> rows_;
+  std::unordered_map<uint64_t, std::unique_ptr<PackUploader>> uploaders_;
 };
 
 PackCache& pack_cache() {
@@ -56,6 +100,7 @@ PackCache& pack_cache() {
 }
 
 std::array<PyObject*, 128> last_outputs{};
+std::atomic<bool> blocking{false};
 
 void remember_launch(c10::DeviceIndex device, PyObject* output) {
   auto& last = last_outputs[static_cast<size_t>(device)];
@@ -75,9 +120,7 @@ PyRef collect_inputs(const Entry& entry, const Signature& signature) {
     PyList_SET_ITEM(list.get(), position++, array);
   }
   if (entry.takes_pack) {
-    auto* array = pack_cache().get(signature);
-    Py_INCREF(array);
-    PyList_SET_ITEM(list.get(), position, array);
+    PyList_SET_ITEM(list.get(), position, pack_cache().get(signature).release());
   }
   return list;
 }
@@ -116,11 +159,13 @@ void push_returns(const Entry& entry, std::vector<at::Tensor> fresh, size_t argu
   for (const auto& plan : entry.returns) {
     if (plan.kind == ReturnPlan::kArgument) {
       returns.push_back(args[static_cast<size_t>(plan.index)]);
+    } else if (plan.kind == ReturnPlan::kNumber) {
+      returns.emplace_back(plan.count);
     } else if (plan.kind == ReturnPlan::kFresh) {
       returns.emplace_back(std::move(fresh.at(next++)));
     } else {
       c10::List<at::Tensor> list;
-      for (int32_t i = 0; i < plan.count; ++i) {
+      for (int64_t i = 0; i < plan.count; ++i) {
         list.push_back(std::move(fresh.at(next++)));
       }
       returns.emplace_back(std::move(list));
@@ -165,6 +210,10 @@ void launch(const Entry& entry, Signature& signature, size_t arguments, torch::j
     raise_failed_checks(entry, results.get());
   }
   push_returns(entry, take_results(entry, signature, results.get()), arguments, stack);
+  if (blocking.load(std::memory_order_relaxed)) {
+    auto device = checked(PyLong_FromLong(signature.device()));
+    call_seam("synchronize", {device.get()});
+  }
 }
 
 void resize_outputs(const Entry& entry, at::ArrayRef<c10::IValue> args, const OpInfo& info) {
@@ -172,8 +221,9 @@ void resize_outputs(const Entry& entry, at::ArrayRef<c10::IValue> args, const Op
   for (size_t i = 0; i < args.size(); ++i) {
     if (info.args[i].result_only && args[i].isTensor()) {
       for (const auto& resize : entry.resizes) {
-        if (static_cast<size_t>(resize.first) == position) {
-          at::native::resize_output(args[i].toTensor(), resize.second);
+        if (static_cast<size_t>(resize.argument) == position &&
+            at::native::resize_output(args[i].toTensor(), resize.sizes) && !resize.contiguous) {
+          args[i].toTensor().as_strided_(resize.sizes, resize.strides);
         }
       }
       ++position;
@@ -206,9 +256,21 @@ bool writes(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
+// A factory's out= form takes from the tensor it writes what the functional form is told.
+bool names_result_options(const c10::Argument& argument) {
+  const auto& name = argument.name();
+  return argument.kwarg_only() && (name == "dtype" || name == "layout" || name == "device" || name == "pin_memory");
+}
+
 // Whether `variant` has the arguments of `base`, with `extra` (written ones) after them.
 bool is_variant(const c10::FunctionSchema& base, const c10::FunctionSchema& variant, bool out) {
-  const auto& wanted = base.arguments();
+  const bool factory = base.argumentIndexWithName("device").has_value();
+  std::vector<c10::Argument> wanted;
+  for (const auto& argument : base.arguments()) {
+    if (!out || !factory || !names_result_options(argument)) {
+      wanted.push_back(argument);
+    }
+  }
   const auto& got = variant.arguments();
   if (got.size() < wanted.size() || (!out && got.size() != wanted.size())) {
     return false;
@@ -243,6 +305,14 @@ void register_kernel(const c10::OperatorHandle& op, OpForm form, const RuleTrait
 Counters& counters() {
   static auto* c = new Counters();
   return *c;
+}
+
+void set_launch_blocking(bool value) {
+  blocking.store(value);
+}
+
+bool launch_blocking() {
+  return blocking.load();
 }
 
 PyObject* last_launched(c10::DeviceIndex device) {
@@ -289,7 +359,27 @@ void run(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack* s
   }
 }
 
+Kernel::Kernel(const OpInfo* info) : info_(info) {
+  // These reduce in the dtype of the tensor that they write, unless told another.
+  const auto base = info->name.substr(0, info->name.find('.'));
+  const bool follows = base == "aten::sum" || base == "aten::prod" || base == "aten::nansum" ||
+      base == "aten::cumsum" || base == "aten::cumprod" || base == "aten::cumsum_" || base == "aten::cumprod_";
+  if (follows && info->form != OpForm::kFunctional) {
+    for (size_t i = 0; i < info->args.size(); ++i) {
+      dtype_arg_ = info->args[i].is_dtype ? static_cast<int>(i) : dtype_arg_;
+      written_arg_ = info->args[i].written ? static_cast<int>(i) : written_arg_;
+    }
+  }
+}
+
 void Kernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  if (dtype_arg_ >= 0) {
+    const auto first = stack->size() - info_->args.size();
+    auto& dtype = (*stack)[first + static_cast<size_t>(dtype_arg_)];
+    if (dtype.isNone()) {
+      dtype = (*stack)[first + static_cast<size_t>(written_arg_)].toTensor().scalar_type();
+    }
+  }
   run(*info_, op, stack);
 }
 

@@ -4,6 +4,8 @@
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/stack.h>
 
+#include <atomic>
+
 #include "op.h"
 #include "signature.h"
 
@@ -11,11 +13,14 @@ namespace torus {
 
 class Kernel final : public c10::OperatorKernel {
  public:
-  explicit Kernel(const OpInfo* info) : info_(info) {}
+  explicit Kernel(const OpInfo* info);
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
  private:
   const OpInfo* info_;
+  // Where an absent dtype follows the written tensor; -1: nowhere.
+  int dtype_arg_ = -1;
+  int written_arg_ = -1;
 };
 
 // Registers the kernel of a rule for its op and for the in-place and out= forms of it; gives the names registered.
@@ -34,6 +39,10 @@ struct Counters {
   std::atomic<int64_t> fallbacks{0};
 };
 Counters& counters();
+
+// Debug mode: every op waits for its program.
+void set_launch_blocking(bool value);
+bool launch_blocking();
 
 // The output of the program launched last on a device (borrowed, may be null): waiting for it waits for the work before it.
 PyObject* last_launched(c10::DeviceIndex device);

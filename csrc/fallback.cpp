@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <unordered_set>
 
 #include "dispatch.h"
 #include "op.h"
@@ -37,8 +38,22 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
 
 } // namespace
 
+bool reads_host(const std::string& name) {
+  // Indexing comes here only with masks, whose count is a size.
+  static const std::unordered_set<std::string> names{
+      "aten::nonzero", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive",
+      "aten::unique_dim_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor", "aten::equal", "aten::index.Tensor",
+      "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index.Tensor",
+      "aten::_unsafe_index_put", "aten::nonzero.out", "aten::masked_select.out", "aten::index.Tensor_out"};
+  return names.count(name) != 0;
+}
+
 void fall_back_to_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto name = format_name(op.operator_name());
+  if (reads_host(name)) {
+    at::native::cpu_fallback(op, stack);
+    return;
+  }
   TORCH_CHECK_NOT_IMPLEMENTED(
       fallback_mode() != FallbackMode::kError, name,
       " has no lowering for the tpu device, and the CPU fallback is forbidden "
@@ -48,7 +63,6 @@ void fall_back_to_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     TORCH_WARN(name, " has no lowering for the tpu device and runs on the CPU (this is said once for each op; "
                "torch.tpu.fallbacks() counts them)");
   }
-  // The copies that this makes need other threads to be able to run.
   at::native::cpu_fallback(op, stack);
 }
 

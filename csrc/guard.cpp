@@ -64,6 +64,16 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override {
     return device_count();
   }
+  c10::DeviceCapability getDeviceCapability(c10::Device) const override {
+    c10::DeviceCapability capability;
+    capability.capability_data.capability_bits = 0;
+    auto& has = capability.capability_data.supported_scalar_types;
+    has.has_Bool = has.has_Byte = has.has_Char = has.has_Short = has.has_Int = has.has_Long = 1;
+    has.has_UInt16 = has.has_UInt32 = has.has_UInt64 = 1;
+    has.has_Half = has.has_BFloat16 = has.has_Float = has.has_Double = has.has_ComplexFloat = has.has_ComplexDouble = 1;
+    has.has_Float8_e4m3fn = has.has_Float8_e5m2 = has.has_Float8_e4m3fnuz = has.has_Float8_e5m2fnuz = has.has_Float8_e8m0fnu = 1;
+    return capability;
+  }
   bool queryStream(const c10::Stream& stream) const override {
     GilGuard gil;
     auto* last = last_launched(resolve_device(stream.device()));

@@ -1,6 +1,7 @@
 // The slow path: a signature that has no program yet. PyTorch's meta kernels say what the results are; Python makes the program.
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
@@ -209,7 +210,8 @@ PyRef py_request(const Signature& signature, at::ArrayRef<c10::IValue> args) {
   return py_tuple(
       py_text(op.rule.name), py_text(op.name), RequestArgs().build(op, args, signature), py_tensors(signature),
       py_scalars(signature), py_int(static_cast<int64_t>(signature.pack().size())), py_int(signature.random_word()),
-      py_int(signature.device()), py_int(precision()), py_dtype(c10::get_default_dtype_as_scalartype()));
+      py_int(signature.device()), py_int(precision()), py_dtype(c10::get_default_dtype_as_scalartype()),
+      py_ints(signature.lengths()));
 }
 
 // ---- PyTorch's word on the results -------------------------------------------------------------------------------------
@@ -223,26 +225,26 @@ at::Tensor to_meta(const at::Tensor& tensor) {
       tensor.sizes(), tensor.strides(), tensor.scalar_type(), std::nullopt, c10::Device(c10::DeviceType::Meta), std::nullopt));
 }
 
-c10::IValue to_meta(const ArgInfo& info, const c10::IValue& value) {
+c10::IValue replace_tensors(const ArgInfo& info, const c10::IValue& value, at::Tensor (*map)(const at::Tensor&), c10::DeviceType device) {
   if (value.isTensor()) {
-    return to_meta(value.toTensor());
+    return map(value.toTensor());
   }
   if (value.isTensorList()) {
     c10::List<at::Tensor> list;
     for (const auto& element : value.toListRef()) {
-      list.push_back(to_meta(element.toTensor()));
+      list.push_back(map(element.toTensor()));
     }
     return list;
   }
   if (info.kind == ArgKind::kTensorList && value.isList()) {
     c10::List<std::optional<at::Tensor>> list;
     for (const auto& element : value.toListRef()) {
-      list.push_back(element.isNone() ? std::optional<at::Tensor>() : to_meta(element.toTensor()));
+      list.push_back(element.isNone() ? std::optional<at::Tensor>() : map(element.toTensor()));
     }
     return list;
   }
   if (value.isDevice()) {
-    return c10::Device(c10::DeviceType::Meta);
+    return c10::Device(device);
   }
   if (info.kind == ArgKind::kGenerator || info.name == "pin_memory") {
     return {};
@@ -250,23 +252,76 @@ c10::IValue to_meta(const ArgInfo& info, const c10::IValue& value) {
   return value;
 }
 
-// Calls `op` on meta tensors; nothing when PyTorch has no meta kernel for it.
-std::optional<torch::jit::Stack> call_meta(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args,
-                                           bool results_too) {
-  torch::jit::Stack stack;
+c10::IValue dtype_of_result(const OpInfo& info, at::ArrayRef<c10::IValue> args) {
   for (size_t i = 0; i < args.size(); ++i) {
-    if (results_too || !info.args[i].result_only) {
-      stack.push_back(to_meta(info.args[i], args[i]));
+    if (info.args[i].written && args[i].isTensor()) {
+      return static_cast<int64_t>(args[i].toTensor().scalar_type());
     }
   }
+  return {};
+}
+
+at::Tensor to_small_host(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.device().is_cpu()) {
+    return tensor;
+  }
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::DeviceType::CPU)).zero_();
+}
+
+using TensorMap = at::Tensor (*)(const at::Tensor&);
+
+// The arguments of `op` by name from a call of one of its forms, tensors replaced.
+torch::jit::Stack arguments_for(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args,
+                                TensorMap map, c10::DeviceType device) {
+  torch::jit::Stack stack;
+  for (const auto& argument : op.schema().arguments()) {
+    const auto found = std::find_if(info.args.begin(), info.args.end(), [&](const ArgInfo& i) { return i.name == argument.name(); });
+    if (found != info.args.end()) {
+      stack.push_back(replace_tensors(*found, args[static_cast<size_t>(found - info.args.begin())], map, device));
+    } else if (argument.name() == "device") {
+      stack.emplace_back(c10::Device(device));
+    } else if (argument.name() == "dtype") {
+      stack.push_back(dtype_of_result(info, args));
+    } else {
+      stack.push_back(argument.default_value().value_or(c10::IValue()));
+    }
+  }
+  return stack;
+}
+
+// Meta kernels written in Python do not always raise what the op raises. The CPU does; on nothing but the sizes, values aside.
+// Returns when the CPU has no objection: then the meta kernel was wrong.
+void raise_as_on_cpu(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args) {
+  constexpr int64_t kSmall = 1 << 24;
+  int64_t total = 0;
+  for (const auto& value : args) {
+    total += value.isTensor() && value.toTensor().defined() ? value.toTensor().numel() : 0;
+  }
+  if (total > kSmall) {
+    return;
+  }
+  auto stack = arguments_for(op, info, args, &to_small_host, c10::DeviceType::CPU);
+  op.callBoxed(&stack);
+}
+
+// Calls `op` on meta tensors; nothing when PyTorch has no meta kernel for it.
+std::optional<torch::jit::Stack> call_meta(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args) {
+  auto stack = arguments_for(op, info, args, &to_meta, c10::DeviceType::Meta);
   try {
     op.callBoxed(&stack);
   } catch (const c10::NotImplementedError&) {
     return std::nullopt;
   } catch (python_error& error) {
-    if (PyErr_GivenExceptionMatches(error.type, PyExc_NotImplementedError)) {
+    error.persist();
+    // An AttributeError is a fault of the meta kernel (the LSTM cell's, without biases), and no answer either.
+    if (PyErr_GivenExceptionMatches(error.type, PyExc_NotImplementedError) ||
+        PyErr_GivenExceptionMatches(error.type, PyExc_AttributeError)) {
       return std::nullopt;
     }
+    raise_as_on_cpu(op, info, args);
+    throw;
+  } catch (const c10::Error&) {
+    raise_as_on_cpu(op, info, args);
     throw;
   }
   return stack;
@@ -283,6 +338,9 @@ PyRef py_promise(const c10::IValue& value) {
   }
   if (value.isNone()) {
     return none();
+  }
+  if (value.isInt() || value.isSymInt()) {
+    return py_int(value.toSymInt().expect_int());
   }
   PyListBuilder list;
   for (const auto& element : value.toListRef()) {
@@ -301,9 +359,9 @@ void check_cast(const c10::IValue& result, const c10::IValue& target) {
 }
 
 // The out= tensors whose sizes differ from those of the results.
-std::vector<std::pair<int32_t, std::vector<int64_t>>> needed_resizes(
+std::vector<Resize> needed_resizes(
     const OpInfo& info, at::ArrayRef<c10::IValue> args, const torch::jit::Stack& results) {
-  std::vector<std::pair<int32_t, std::vector<int64_t>>> resizes;
+  std::vector<Resize> resizes;
   int32_t position = 0;
   for (size_t i = 0; i < args.size(); ++i) {
     if (!info.args[i].result_only || !args[i].isTensor()) {
@@ -315,7 +373,7 @@ std::vector<std::pair<int32_t, std::vector<int64_t>>> needed_resizes(
       at::assert_no_internal_overlap(args[i].toTensor());
       const auto& wanted = results[index].toTensor();
       if (wanted.defined() && wanted.sizes() != args[i].toTensor().sizes()) {
-        resizes.emplace_back(position, wanted.sizes().vec());
+        resizes.push_back({position, wanted.sizes().vec(), wanted.strides().vec(), wanted.is_contiguous()});
       }
     }
     ++position;
@@ -323,13 +381,31 @@ std::vector<std::pair<int32_t, std::vector<int64_t>>> needed_resizes(
   return resizes;
 }
 
+// Writing one value to all elements, or to chosen ones, PyTorch allows on expanded tensors too.
+bool allows_overlap(const std::string& name) {
+  for (const char* allowed : {"aten::fill_", "aten::zero_", "aten::masked_fill_", "aten::index_fill_", "aten::index_put_",
+                              "aten::_index_put_impl_", "aten::masked_scatter_"}) {
+    if (name.rfind(allowed, 0) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void check_in_place(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args,
                     const std::optional<torch::jit::Stack>& functional) {
-  // The in-place op's own meta kernel raises what it would raise: bad casts, bad broadcasts, overlapping memory.
-  if (!call_meta(op, info, args, true).has_value() && functional.has_value()) {
-    for (size_t i = 0; i < args.size() && i < functional->size(); ++i) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (info.args[i].written && args[i].isTensor() && !allows_overlap(info.name)) {
+      at::assert_no_internal_overlap(args[i].toTensor());
+    }
+  }
+  // The in-place op's own meta kernel raises what else it would raise, bad broadcasts above all.
+  call_meta(op, info, args);
+  if (functional.has_value()) {
+    size_t result = 0;
+    for (size_t i = 0; i < args.size() && result < functional->size(); ++i) {
       if (info.args[i].written) {
-        check_cast((*functional)[i], args[i]);
+        check_cast((*functional)[result++], args[i]);
       }
     }
   }
@@ -337,9 +413,10 @@ void check_in_place(const c10::OperatorHandle& op, const OpInfo& info, at::Array
 
 // ---- the entry -----------------------------------------------------------------------------------------------------------
 
-std::vector<ReturnPlan> plan_returns(const c10::FunctionSchema& schema, const OpInfo& info, const std::vector<int64_t>& counts) {
+// `shapes` says of each new result what it is: -1 a tensor, n a list of n tensors, (k,) the number k.
+std::vector<ReturnPlan> plan_returns(const c10::FunctionSchema& schema, const OpInfo& info, PyObject* shapes) {
   std::vector<ReturnPlan> plans;
-  size_t fresh = 0;
+  Py_ssize_t fresh = 0;
   for (const auto& result : schema.returns()) {
     int32_t argument = info.name == "aten::_copy_from" ? 1 : -1;
     if (result.alias_info() != nullptr && result.alias_info()->isWrite()) {
@@ -354,9 +431,17 @@ std::vector<ReturnPlan> plan_returns(const c10::FunctionSchema& schema, const Op
       plans.push_back({ReturnPlan::kArgument, argument, 0});
       continue;
     }
-    const auto count = fresh < counts.size() ? counts[fresh] : -1;
-    ++fresh;
-    plans.push_back({count < 0 ? ReturnPlan::kFresh : ReturnPlan::kFreshList, 0, static_cast<int32_t>(count)});
+    if (fresh >= PySequence_Size(shapes)) {
+      plans.push_back({ReturnPlan::kFresh, 0, 0});
+      continue;
+    }
+    auto shape = checked(PySequence_GetItem(shapes, fresh++));
+    if (PyTuple_Check(shape.get())) {
+      plans.push_back({ReturnPlan::kNumber, 0, PyLong_AsLongLong(PyTuple_GetItem(shape.get(), 0))});
+      continue;
+    }
+    const auto count = PyLong_AsLongLong(shape.get());
+    plans.push_back({count < 0 ? ReturnPlan::kFresh : ReturnPlan::kFreshList, 0, count});
   }
   return plans;
 }
@@ -407,7 +492,7 @@ std::unique_ptr<Entry> read_entry(const PyRef& answer, const c10::OperatorHandle
     auto row = checked(PySequence_GetItem(results, i));
     entry->results.push_back(read_result(row.get()));
   }
-  entry->returns = plan_returns(op.schema(), info, to_ints(item(answer, 5)));
+  entry->returns = plan_returns(op.schema(), info, item(answer, 5));
   if (item(answer, 6) != Py_None) {
     entry->checks = owned(item(answer, 6));
   }
@@ -425,7 +510,7 @@ std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::Operato
   }
   std::optional<torch::jit::Stack> results;
   if (info.functional.has_value()) {
-    results = call_meta(*info.functional, info, args, false);
+    results = call_meta(*info.functional, info, args);
   }
   if (info.form == OpForm::kInPlace) {
     check_in_place(op, info, args, results);

@@ -22,7 +22,8 @@ std::unordered_set<std::string> to_set(const std::vector<std::string>& names) {
 
 std::vector<std::string> register_rule_py(
     const std::string& name, const std::vector<std::string>& fixed, const std::vector<std::string>& runtime,
-    const std::vector<std::string>& mutates, bool wide, bool host_tensors, bool implicit_random) {
+    const std::vector<std::string>& mutates, bool wide, bool host_tensors, bool implicit_random,
+    bool range_length) {
   RuleTraits rule;
   rule.name = name;
   rule.static_args = to_set(fixed);
@@ -31,6 +32,7 @@ std::vector<std::string> register_rule_py(
   rule.wide = wide;
   rule.host_tensors = host_tensors;
   rule.implicit_random = implicit_random;
+  rule.range_length = range_length;
   return register_rule(rule);
 }
 
@@ -91,7 +93,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     register_hooks();
   });
   m.def("register_rule", &register_rule_py, py::arg("name"), py::arg("static"), py::arg("runtime"), py::arg("mutates"),
-        py::arg("wide"), py::arg("host_tensors"), py::arg("implicit_random"));
+        py::arg("wide"), py::arg("host_tensors"), py::arg("implicit_random"), py::arg("range_length"));
   m.def("device_count", [] { return static_cast<int>(device_count()); });
   m.def("set_device_count", [](int count) { set_device_count(static_cast<c10::DeviceIndex>(count)); });
   m.def("current_device", [] { return static_cast<int>(current_device()); });
@@ -110,6 +112,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_fallback_mode", [](int mode) { set_fallback_mode(static_cast<FallbackMode>(mode)); });
   m.def("precision", &precision);
   m.def("set_precision", &set_precision);
+  m.def("launch_blocking", &launch_blocking);
+  m.def("set_launch_blocking", &set_launch_blocking);
   m.def("clear_programs", [] { program_table().clear(); });
   m.def("signature_count", [] { return program_table().size(); });
   m.def("array_of", &array_of);

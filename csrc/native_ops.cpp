@@ -4,6 +4,9 @@
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DefaultDtype.h>
 #include <torch/library.h>
@@ -123,6 +126,9 @@ bool is_pinned(const at::Tensor&, std::optional<c10::Device>) {
   return false;
 }
 
+// The runtime keeps what its programs use; there is nothing to record.
+void record_stream(at::Tensor&, c10::Stream) {}
+
 } // namespace
 
 void resize_storage(c10::StorageImpl& storage, size_t nbytes) {
@@ -149,12 +155,16 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
   m.impl("_reshape_alias", &at::native::_reshape_alias);
+  m.impl("unfold", &at::native::unfold);
+  m.impl("view_as_complex", &at::native::view_as_complex);
+  m.impl("view_as_real", &at::native::view_as_real);
   m.impl("resize_", &torus::resize_);
   m.impl("set_.source_Storage", &torus::set_source_storage);
   m.impl("set_.source_Storage_storage_offset", &torus::set_source_storage_offset);
   m.impl("set_.source_Tensor", &torus::set_source_tensor);
   m.impl("set_", &torus::set_nothing);
   m.impl("_has_compatible_shallow_copy_type", &torus::has_compatible_shallow_copy_type);
+  m.impl("record_stream", &torus::record_stream);
   m.impl("is_pinned", &torus::is_pinned);
 }
 

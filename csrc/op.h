@@ -40,6 +40,8 @@ struct RuleTraits {
   bool wide = false;
   bool host_tensors = false;
   bool implicit_random = false;
+  // The length of the result follows from the scalars `start`, `end` and `step`: the length joins the signature, they do not.
+  bool range_length = false;
 };
 
 struct OpInfo {

@@ -22,9 +22,17 @@ struct ResultPlan {
 
 // How one return of the op is made from the arguments and the results.
 struct ReturnPlan {
-  enum Kind : uint8_t { kFresh, kFreshList, kArgument } kind;
+  enum Kind : uint8_t { kFresh, kFreshList, kArgument, kNumber } kind;
   int32_t index; // of the argument
-  int32_t count; // of a list
+  int64_t count; // of a list, or the number itself
+};
+
+// An out= tensor (its number among them) that must take other sizes first.
+struct Resize {
+  int32_t argument;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  bool contiguous;
 };
 
 struct Entry {
@@ -41,7 +49,7 @@ struct Entry {
   bool takes_pack = false;
   std::vector<ResultPlan> results;
   std::vector<ReturnPlan> returns;
-  std::vector<std::pair<int32_t, std::vector<int64_t>>> resizes;
+  std::vector<Resize> resizes;
 };
 
 // Signature -> entry. Entries live as long as the process. Guarded by the GIL.

@@ -6,6 +6,7 @@
 #include <c10/core/DefaultDtype.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "device.h"
@@ -148,6 +149,9 @@ Signature::Signature(const OpInfo& op, at::ArrayRef<c10::IValue> args) : op_(op)
   key_.push_back(0); // the head, filled in at the end
   for (size_t i = 0; i < args.size(); ++i) {
     add(op.args[i], args[i]);
+  }
+  if (op.rule.range_length) {
+    add_range_length(args);
   }
   if (op.rule.implicit_random) {
     key_.push_back(kTagRandom);
@@ -345,6 +349,27 @@ void Signature::add_static(const c10::IValue& value) {
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(false, op_.name, ": an argument of type ", value.tagKind(), " is not supported");
   }
+}
+
+void Signature::add_range_length(at::ArrayRef<c10::IValue> args) {
+  c10::Scalar start = 0;
+  c10::Scalar end = 0;
+  c10::Scalar step = 1;
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (op_.args[i].kind == ArgKind::kScalar && args[i].isScalar()) {
+      const auto& name = op_.args[i].name;
+      (name == "start" ? start : name == "step" ? step : end) = args[i].toScalar();
+    }
+  }
+  const bool exact = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
+  if (exact && step.toLong() != 0) {
+    const auto distance = end.toLong() - start.toLong();
+    lengths_ = {distance / step.toLong(), distance % step.toLong() != 0};
+  } else if (!exact && step.toDouble() != 0) {
+    const auto ratio = (end.toDouble() - start.toDouble()) / step.toDouble();
+    lengths_ = {static_cast<int64_t>(std::floor(ratio)), static_cast<int64_t>(std::ceil(ratio))};
+  }
+  key_.append(lengths_.begin(), lengths_.end());
 }
 
 void Signature::push_words(uint64_t bits, int count) {

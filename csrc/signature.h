@@ -66,6 +66,10 @@ class Signature {
   const c10::SmallVector<uint32_t, 16>& pack() const {
     return pack_;
   }
+  // Numbers beside the arguments that the program depends on.
+  const c10::SmallVector<int64_t, 2>& lengths() const {
+    return lengths_;
+  }
   int32_t random_word() const {
     return random_word_;
   }
@@ -80,6 +84,7 @@ class Signature {
   void add_host_tensor(const ArgInfo& info, const at::Tensor& tensor);
   void add_scalar(const c10::IValue& value);
   void add_static(const c10::IValue& value);
+  void add_range_length(at::ArrayRef<c10::IValue> args);
   void pack_scalars();
   void push_words(uint64_t bits, int count);
   int32_t slot_of(const at::Tensor& tensor) const;
@@ -90,6 +95,7 @@ class Signature {
   c10::SmallVector<TensorArg, 6> tensors_;
   c10::SmallVector<ScalarArg, 4> scalars_;
   c10::SmallVector<uint32_t, 16> pack_;
+  c10::SmallVector<int64_t, 2> lengths_;
   // Device copies of CPU tensors that the op accepts (indices).
   std::vector<std::unique_ptr<at::Tensor>> uploads_;
   std::optional<at::Generator> generator_;

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <mutex>
 
 #include "device.h"
 #include "runtime_seam.h"
@@ -55,6 +56,29 @@ class AddressSpace {
 AddressSpace& addresses() {
   static auto* space = new AddressSpace();
   return *space;
+}
+
+// Live storages, so that one can be found by its address: PyTorch wraps addresses when it pickles a storage.
+struct LiveStates {
+  std::mutex mutex;
+  StorageState* first = nullptr;
+};
+
+LiveStates& live_states() {
+  static auto* states = new LiveStates();
+  return *states;
+}
+
+StorageState* find_state(const void* address) {
+  const auto a = reinterpret_cast<uintptr_t>(address);
+  auto& live = live_states();
+  std::lock_guard<std::mutex> lock(live.mutex);
+  for (auto* state = live.first; state != nullptr; state = state->next) {
+    if (a >= state->begin && a < state->end) {
+      return state;
+    }
+  }
+  return nullptr;
 }
 
 void delete_state(void* context) {
@@ -124,16 +148,41 @@ void register_allocator() {
   c10::SetAllocator(kDevice, allocator());
 }
 
+StorageState::StorageState(void* base, size_t nbytes, c10::DeviceIndex index)
+    : device(index), begin(reinterpret_cast<uintptr_t>(base)), end(begin + nbytes + 1) {
+  auto& live = live_states();
+  std::lock_guard<std::mutex> lock(live.mutex);
+  next = live.first;
+  if (next != nullptr) {
+    next->previous = this;
+  }
+  live.first = this;
+}
+
+StorageState::~StorageState() {
+  auto& live = live_states();
+  std::lock_guard<std::mutex> lock(live.mutex);
+  (previous != nullptr ? previous->next : live.first) = next;
+  if (next != nullptr) {
+    next->previous = previous;
+  }
+}
+
 c10::DataPtr allocate_on(size_t nbytes, c10::DeviceIndex device) {
-  return {addresses().take(nbytes), new StorageState(device), &delete_state, c10::Device(kDevice, device)};
+  auto* address = addresses().take(nbytes);
+  return {address, new StorageState(address, nbytes, device), &delete_state, c10::Device(kDevice, device)};
 }
 
 StorageState& state_of(const c10::StorageImpl& storage) {
   const auto& pointer = storage.data_ptr();
+  if (pointer.get_deleter() == &delete_state) {
+    return *static_cast<StorageState*>(pointer.get_context());
+  }
+  auto* state = find_state(pointer.get());
   TORCH_CHECK(
-      pointer.get_deleter() == &delete_state,
-      "this storage on ", pointer.device(), " was not made by torus; copy the tensor with .to(\"tpu\")");
-  return *static_cast<StorageState*>(pointer.get_context());
+      state != nullptr && state->begin == reinterpret_cast<uintptr_t>(pointer.get()), "this storage on ", pointer.device(),
+      " was not made by torus; copy the tensor with .to(\"tpu\")");
+  return *state;
 }
 
 StorageState& state_of(const at::TensorBase& tensor) {
@@ -141,7 +190,8 @@ StorageState& state_of(const at::TensorBase& tensor) {
 }
 
 c10::DeviceIndex device_of_address(const void* address) {
-  return addresses().contains(address) ? current_device() : c10::DeviceIndex{-1};
+  const auto* state = addresses().contains(address) ? find_state(address) : nullptr;
+  return state != nullptr ? state->device : c10::DeviceIndex{-1};
 }
 
 std::vector<int64_t> contiguous_strides(c10::IntArrayRef sizes) {

@@ -13,10 +13,18 @@ constexpr auto kDispatchKey = c10::DispatchKey::PrivateUse1;
 
 // The context of a storage's DataPtr. `value` is null while nothing has been written. Guarded by the GIL.
 struct StorageState {
-  explicit StorageState(c10::DeviceIndex index) : device(index) {}
+  StorageState(void* base, size_t nbytes, c10::DeviceIndex index);
+  ~StorageState();
+  StorageState(const StorageState&) = delete;
+  StorageState& operator=(const StorageState&) = delete;
 
   ValuePtr value;
   c10::DeviceIndex device;
+  // The addresses that the storage was given, and its place among the live ones.
+  uintptr_t begin;
+  uintptr_t end;
+  StorageState* previous = nullptr;
+  StorageState* next = nullptr;
 };
 
 // Allocates addresses only: memory belongs to the values.
@@ -27,7 +35,7 @@ c10::DataPtr allocate_on(size_t nbytes, c10::DeviceIndex device);
 StorageState& state_of(const c10::StorageImpl& storage);
 StorageState& state_of(const at::TensorBase& tensor);
 
-// The device of an address handed out by the allocator; -1 for any other address.
+// The device of an address in a live storage; -1 for any other address.
 c10::DeviceIndex device_of_address(const void* address);
 
 std::vector<int64_t> contiguous_strides(c10::IntArrayRef sizes);

@@ -18,6 +18,6 @@ def _autoload() -> None:
     register()
 
 
-if importlib.util.find_spec("torch") is not None and importlib.util.find_spec("torus._C") is not None:
+if importlib.util.find_spec("torch") is not None:
     # PyTorch's own autoload may call back into this half-imported module, which is why the function comes first.
     _autoload()

@@ -30,3 +30,15 @@ def test_clear(tmp_path):
         print(y.sum().item())
     """
     assert run(code, TORUS_CACHE_DIR=str(tmp_path)) == "30.0"
+
+
+def test_programs_from_disk_serve_every_device(tmp_path):
+    # XLA:CPU cannot serialize again what it has loaded, so each device must load the entry itself.
+    code = """
+        import torch, torus
+        print([(torch.ones(3, device=f"tpu:{i}") * 2).tolist() for i in (1, 0)], torch.tpu.counters()["compiles"])
+    """
+    options = {"TORUS_CACHE_DIR": str(tmp_path), "TORUS_DEVICE_COUNT": "2", "TORUS_PLATFORM": "cpu"}
+    first = run(code, **options)
+    assert first.startswith("[[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]") and not first.endswith(" 0")
+    assert run(code, **options) == "[[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]] 0"

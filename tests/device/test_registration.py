@@ -30,14 +30,19 @@ def test_import_starts_no_client_and_prints_nothing():
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_import_is_cheap():
+def test_import_is_cheap(tmp_path):
     code = """
         import time, torch
         start = time.process_time()
         import torus
         print(time.process_time() - start)
     """
-    seconds = [float(run(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")) for _ in range(3)]
+    options = {
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(tmp_path),
+    }
+    seconds = [float(run(code, **options)) for _ in range(4)]  # the first one also compiles the sources
     assert min(seconds) < 0.3
 
 

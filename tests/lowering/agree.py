@@ -16,9 +16,9 @@ Case = tuple[Any, ...]
 
 
 def agrees(op: Any, *args: Any, reference: Any = None, **kwargs: Any) -> None:
-    """Compare the rule for `op` (an OpOverload) with CPU PyTorch on the same arguments: values, dtypes and sizes of every result.
+    """Compare the rule for `op` (an OpOverload) with CPU PyTorch: values, dtypes and sizes of every result.
 
-    `reference` replaces CPU PyTorch's answer where the CPU has no kernel for `op`. Tolerances are torch.testing's defaults.
+    `reference` replaces CPU PyTorch's answer where it has no kernel for `op`. Tolerances are torch.testing's defaults.
     """
     actual = evaluate(op, *args, **kwargs)
     expected = op(*args, **kwargs) if reference is None else reference

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -105,7 +107,7 @@ ROWS, MATRICES = randn(8, 16), randn(3, 16, 8, seed=1)
 def grouped(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """What a grouped product means, group by group; positions after the last group are zero."""
     bounds = [0, *GROUPS.tolist()]
-    spans = [slice(i, j) for i, j in zip(bounds, bounds[1:])]
+    spans = [slice(i, j) for i, j in itertools.pairwise(bounds)]
     if a.dim() == 2 and b.dim() == 2:
         return torch.stack([a[:, s] @ b[s] for s in spans])
     out = torch.zeros(a.shape[-2], b.shape[-1])

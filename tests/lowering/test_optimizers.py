@@ -26,7 +26,7 @@ def steps(value: float) -> list[torch.Tensor]:
 
 
 def check(name: str, lists: Lists, overload: str = "default", frozen: int | None = None, **options: Any) -> None:
-    """Compare the functional rule with the in-place CPU kernel. `frozen` is the position of a list that neither writes."""
+    """Compare the functional rule with the in-place CPU kernel. `frozen`: the list that neither writes."""
     functional = getattr(getattr(aten, name), overload)
     in_place = getattr(getattr(aten, name + "_"), overload)
     expected = [[t.clone() for t in column] for column in lists]

@@ -45,5 +45,10 @@ def test_constant_pad_keeps_the_sign_of_zero() -> None:
 
 
 def test_every_rule_is_exercised() -> None:
-    names = [f"{kind}_pad{n}d{suffix}" for kind in ("reflection", "replication") for n in (1, 2, 3) for suffix in ("", "_backward")]
+    names = [
+        f"{kind}_pad{n}d{suffix}"
+        for kind in ("reflection", "replication")
+        for n in (1, 2, 3)
+        for suffix in ("", "_backward")
+    ]
     assert not unexercised(padding, [aten.constant_pad_nd.default, *[getattr(aten, name).default for name in names]])

@@ -203,7 +203,7 @@ def test_randperm() -> None:
     for a, b in ((first, identity), (first, second), (first[1:], first[:-1])):
         assert torch.corrcoef(torch.stack([a, b]).double())[0, 1].abs() < 5 / math.sqrt(N)
         assert (a == b).sum() < 10
-    assert len(draw(aten.randperm.generator, 0, generator=None)) == 0
+    assert len(draw(aten.randperm.default, 0)) == 0
 
 
 def test_multinomial() -> None:

@@ -129,24 +129,7 @@ NORMS: list[Case] = [
     (aten.logsumexp.default, torch.zeros(2, 0), [1]),
 ]
 
-ORDER: list[Case] = [
-    case
-    for x in [randn(4, 5), randn(4, 6).double(), SPECIAL[:2], INTS * torch.tensor([1, 2, 3]), SCALAR]
-    for case in [
-        (aten.median.default, x),
-        (aten.nanmedian.default, x),
-        (aten.median.dim, x, -1, True),
-        (aten.kthvalue.default, x, 1, -1),
-        (aten.mode.default, x, -1, True),
-    ]
-] + [
-    (aten.nanmedian.dim, torch.tensor([[1.0, NAN, 3.0, 2.0], [NAN, 2.0, 0.0, -INF]]), 1),
-    (aten.kthvalue.default, randn(4, 5), 3, 0, True),
-    (aten.mode.default, torch.tensor([[1, 2, 2, 1, 0], [4, 4, 4, 1, 1]]), 1),
-    (aten.median.default, torch.zeros(0)),
-]
-
-CASES = SUMS + EXTREMES + MOMENTS + NORMS + ORDER
+CASES = SUMS + EXTREMES + MOMENTS + NORMS
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)

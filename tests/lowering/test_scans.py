@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
+import jax
+import jax.numpy as jnp
 import pytest
 import torch
 
 from tests.lowering.agree import Case, label, run, unexercised
 from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import scans
+from torus.backend.lowering.apply import Context, tracing
 
 aten = torch.ops.aten
 NAN, INF = math.nan, math.inf
@@ -47,3 +50,14 @@ def test_every_rule_has_a_case() -> None:
 def test_a_long_float32_cumsum_stays_accurate() -> None:
     x = torch.rand(100_000, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(evaluate(aten.cumsum.default, x, 0).double(), x.double().cumsum(0), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("size", [1, 7, 5000])
+def test_the_loop_of_the_cpu_agrees_with_the_tree_of_other_platforms(size: int) -> None:
+    x = torch.randn(size, generator=torch.Generator().manual_seed(0)).numpy()
+    results = []
+    for platform in ("cpu", "tpu"):
+        with jax.enable_x64(True), tracing(Context(platform=platform)):
+            results.append([scans.scan_along(jnp.add, jnp.asarray(x, "float64"), 0), *scans.cummax(jnp.asarray(x), 0)])
+    for loop, tree in zip(*results):
+        torch.testing.assert_close(*(torch.tensor(r.__array__()) for r in (loop, tree)))

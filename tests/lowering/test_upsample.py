@@ -84,7 +84,9 @@ def test_grid_sampler(n: int, mode: int, padding: int) -> None:
     forward = getattr(aten, f"grid_sampler_{n}d").default
     agrees(forward, x, where, mode, padding, corners)
     g = randn(*SIZES[n][:2], *where.shape[1:-1])
-    actual = evaluate(getattr(aten, f"grid_sampler_{n}d_backward").default, g, x, where, mode, padding, corners, [True] * 2)
+    actual = evaluate(
+        getattr(aten, f"grid_sampler_{n}d_backward").default, g, x, where, mode, padding, corners, [True] * 2
+    )
     backward = getattr(aten, f"grid_sampler_{n}d_backward")
     expected = backward(g.double(), x.double(), where.double(), mode, padding, corners, [True, True])
     for a, e in zip(actual, expected):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import subprocess
 import sys
 import threading
@@ -114,6 +115,31 @@ def test_threads_compile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         thread.join()
     assert len(found) == 6 and len(set(map(id, found))) == 1
     assert totals(cache) == (5, 0, 1)
+
+
+def test_a_thread_that_only_looks_does_not_fail_one_that_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = process(tmp_path / "c")
+    program = get(first)
+    first.record_signature(b"k", program, b"")
+    entry(tmp_path / "c", program).unlink()
+    cache, load, looking = process(tmp_path / "c"), DiskCache.load, threading.Event()
+
+    def slow(disk: DiskCache, key: str) -> Any:
+        looking.set()
+        time.sleep(0.2)
+        return load(disk, key)
+
+    monkeypatch.setattr(DiskCache, "load", slow)
+    found: list[object] = [0]
+    thread = threading.Thread(target=lambda: found.append(cache.lookup_signature(b"k", 0)))
+    thread.start()
+    looking.wait()
+    assert works(get(cache))
+    thread.join()
+    assert found == [0, None]
+    assert totals(cache) == (0, 0, 1)
 
 
 def test_a_program_that_does_not_compile_raises_each_time(tmp_path: Path) -> None:
@@ -408,6 +434,19 @@ def test_a_disk_that_cannot_be_written_is_still_read(
     assert len(caught) == 1
     assert totals(cache) == (3, 1, 2)
     assert cache.stats()["writable"] is False
+
+
+def test_a_directory_that_vanishes_while_in_use(tmp_path: Path) -> None:
+    cache = process(tmp_path / "c")
+    cache.record_signature(b"k", get(cache), b"")
+    shutil.rmtree(tmp_path / "c")
+    with pytest.warns(CacheWarning, match="cannot be written") as caught:
+        assert works(get(cache, 4))
+        assert works(get(cache, 5))
+    assert len(caught) == 1
+    assert cache.stats()["entries"] == 0
+    cache.clear()
+    assert cache.lookup_signature(b"k", 0) is None
 
 
 def test_a_platform_that_cannot_serialize_keeps_programs_in_memory(

@@ -21,20 +21,20 @@ def register() -> None:
     Raises ImportError when another package has given PyTorch's slot for new devices a name of its own.
     """
     global _registered
+    import torch  # whose autoload may call this function before the lines below run
+    from torch.utils import backend_registration
+
     with _lock:
         if _registered:
             return
-        import torch
-
-        if _registered:  # importing torch has called us through its autoload
-            return
         _check_slot(torch)
-        _registered = True
-        torch.utils.rename_privateuse1_backend(NAME)
-        _register_core()
-        torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+        core = _core()
+        backend_registration.rename_privateuse1_backend(NAME)
+        _register_core(core)
+        backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
         _register_module(torch)
         torch.set_autocast_dtype(NAME, torch.bfloat16)
+        _registered = True
 
 
 def _check_slot(torch: Any) -> None:
@@ -48,17 +48,27 @@ def _check_slot(torch: Any) -> None:
     )
 
 
-def _register_core() -> None:
-    from torus import _C
+def _core() -> Any:
+    try:
+        from torus import _C
+    except ImportError as error:
+        raise ImportError(
+            f"the native core of torus does not load: {error}. It is built when the package is installed, for the "
+            "PyTorch that is there then; `pip install --no-build-isolation --no-deps -e .` in its sources builds it."
+        ) from error
+    return _C
+
+
+def _register_core(core: Any) -> None:
     from torus.backend import lowering
     from torus.backend.eager import seam
 
-    _C.initialize(seam, _expected_devices())
+    core.initialize(seam, _expected_devices())
     lowering.load_all()
     for rule in lowering.registry.RULES.values():
         if rule.name == "aten::_copy_from":  # the core's own kernel decides which copies need a program
             continue
-        registered = _C.register_rule(
+        registered = core.register_rule(
             rule.name,
             sorted(rule.static),
             sorted(rule.runtime),
@@ -66,6 +76,7 @@ def _register_core() -> None:
             rule.wide,
             rule.host_tensors,
             _draws_unasked(rule.name, rule.fn),
+            rule.range_length,
         )
         if not registered:
             unknown_rules.append(rule.name)

@@ -75,6 +75,7 @@ _WHERE = {
     "to_dlpack": "transfers",
     "from_numpy": "transfers",
     "to_numpy": "transfers",
+    "word_uploader": "transfers",
     "copy_to_device": "transfers",
     "block_until_ready": "transfers",
     "is_ready": "transfers",

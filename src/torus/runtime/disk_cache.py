@@ -125,7 +125,11 @@ class DiskCache:
     def _files(self) -> list[tuple[Path, int, float]]:
         """The entries with their size and the time of last use; removes what dead processes left."""
         found = []
-        for item in os.scandir(self.programs):
+        try:
+            items = list(os.scandir(self.programs))
+        except FileNotFoundError:  # somebody removed the cache while it is in use
+            return []
+        for item in items:
             try:
                 status = item.stat(follow_symlinks=False)
                 if not item.name.startswith("."):

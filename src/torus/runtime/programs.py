@@ -58,6 +58,10 @@ class Program:
 _Slot = tuple[str, int]
 
 
+class _Absent(Exception):
+    """A program that is neither in memory nor on disk, where nothing may be compiled."""
+
+
 class ProgramCache:
     """Programs in memory over an optional `DiskCache`. Safe from any number of threads."""
 
@@ -73,6 +77,7 @@ class ProgramCache:
         self._misses: collections.deque[dict[str, Any]] = collections.deque(maxlen=_EXPLAINED)
         self._bad: dict[str, str] = {}
         self._warned: set[str] = set()
+        self._compiled: set[str] = set()
         self._reset_totals()
 
     def _reset_totals(self) -> None:
@@ -133,7 +138,10 @@ class ProgramCache:
             if future is None:
                 future = self._making[slot] = Future()
         if not mine:
-            program = future.result()
+            try:
+                program = future.result()
+            except _Absent:
+                return self._once(slot, make)  # that thread only looked; this one may compile
             with self._lock:
                 self._count("memory_hits")
             return program
@@ -154,12 +162,12 @@ class ProgramCache:
         def make() -> Program:
             program = self._from_disk(*slot)
             if program is None:
-                raise LookupError(slot[0])
+                raise _Absent
             return program
 
         try:
             return self._once(slot, make)
-        except LookupError:
+        except _Absent:
             return None
 
     def _count(self, what: str) -> None:
@@ -173,7 +181,9 @@ class ProgramCache:
 
         key, device_index = slot
         with self._lock:
-            other = next((p for (k, _), p in self._programs.items() if k == key), None)
+            # XLA:CPU loses the code of a program that it has loaded when it serializes it again; the disk has that one.
+            known = key in self._compiled
+            other = next((p for (k, _), p in self._programs.items() if k == key), None) if known else None
         if other is None:
             return None
         try:
@@ -234,6 +244,7 @@ class ProgramCache:
         with self._lock:
             self._count("misses")
             self._totals["compiles"] += 1
+            self._compiled.add(key)
             self._seconds["compile_seconds"] += seconds
             self._counted.compiles += 1
             self._misses.append(why | {"compile_seconds": round(seconds, 6)})
@@ -349,6 +360,7 @@ class ProgramCache:
         """Forget all programs in memory, and on disk; callers keep those that they hold. Totals start again."""
         with self._lock:
             self._programs.clear()
+            self._compiled.clear()
             self._known.clear()
             self._misses.clear()
             self._bad.clear()

@@ -1,4 +1,8 @@
-"""Mixed precision. The policies are PyTorch's own, as its CUDA device has them."""
+"""Mixed precision. The policies are PyTorch's own, as its CUDA device has them.
+
+The default dtype is a setting of each thread in PyTorch: bfloat16 in the thread that imports torus, float16 in the
+others, unless they name one. `autocast` below names it.
+"""
 
 from __future__ import annotations
 

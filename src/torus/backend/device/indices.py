@@ -23,16 +23,19 @@ def index_of(device: Device = None) -> int:
         device = device.index
     if device is None:
         return _C.current_device()
-    if not isinstance(device, int) or isinstance(device, bool):
-        raise TypeError(
-            f"expected an int, a str, a torch.device or None for a {NAME} device, got {type(device).__name__}"
-        )
+    _check_is_int(device)
     if not 0 <= device < _C.device_count():
         raise RuntimeError(
             f"{NAME}:{device} does not exist: this process has {_C.device_count()} {NAME} device(s). "
             f"On the host platform TORUS_DEVICE_COUNT sets how many there are."
         )
     return device
+
+
+def _check_is_int(device: object) -> None:
+    if not isinstance(device, int) or isinstance(device, bool):
+        name = type(device).__name__
+        raise TypeError(f"expected an int, a str, a torch.device or None for a {NAME} device, got {name}")
 
 
 def optional_index_of(device: Device) -> int:

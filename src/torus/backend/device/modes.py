@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from torus import settings
+from torus import _C, settings
 
 
 class EagerMode(enum.Enum):
@@ -35,6 +35,7 @@ def set_mode(mode: EagerMode) -> None:
     if not isinstance(mode, EagerMode):
         raise TypeError(f"expected a torch.tpu.EagerMode, got {mode!r}")
     _check_supported(mode)
+    _C.set_launch_blocking(mode is EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING)
     _mode = mode
 
 
@@ -43,11 +44,6 @@ def _check_supported(mode: EagerMode) -> None:
         raise NotImplementedError(
             "EagerMode.DEFER_AND_FUSE comes with a later version of torus; "
             "EagerMode.DEFER_NEVER gives the same results, op by op"
-        )
-    if mode is EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING:
-        raise NotImplementedError(
-            "EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING comes with a later version of torus; "
-            "call torch.tpu.synchronize() after the op in question, which raises what failed in it"
         )
 
 

@@ -25,8 +25,8 @@ _excess = True
 def _as_precision(value: Precision | str) -> Precision:
     if isinstance(value, Precision):
         return value
-    if isinstance(value, str) and value.upper() in Precision.__members__:
-        return Precision[value.upper()]
+    if str(value).upper() in Precision.__members__:
+        return Precision[str(value).upper()]
     raise ValueError(f"expected a torch.tpu.Precision or one of 'default', 'high', 'highest', got {value!r}")
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torus.backend.eager.memory_format import keep_channels_last
 from torus.backend.eager.request import Promise, Request, Result, ScalarArg, TensorArg
+from torus.backend.eager.strides import without_conversion
 from torus.backend.lowering import strided
 from torus.backend.lowering.apply import Context, Operand, apply, cast, tracing
 from torus.backend.lowering.dtypes import from_name, to_name
@@ -23,7 +25,7 @@ class Plan:
     inputs: list[int]
     takes_pack: bool
     results: list[Result | None] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
+    counts: list[int | tuple[int]] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
 
 
@@ -36,7 +38,7 @@ class Builder:
     def __init__(self, request: Request, rule: Rule, promises: list[Any] | None, platform: str, check_bounds: bool):
         self.request = request
         self.rule = rule
-        self.promises = promises
+        self.promises = without_conversion(request, rule, promises)
         self.context = Context(PRECISIONS[request.precision], platform, check_bounds, [])
         inputs = [i for i, tensor in enumerate(request.tensors) if tensor.layout is not None and self._reads(i)]
         self.plan = Plan(inputs, request.pack_words > 0)
@@ -52,7 +54,9 @@ class Builder:
         """The program: storages and pack in; new tensors' arrays, new values of storages, and index reports out."""
         with tracing(self.context):
             self.context.checks = []
-            call = _Call(self.request, dict(zip(self.plan.inputs, arrays)), arrays[-1] if self.plan.takes_pack else None)
+            call = _Call(
+                self.request, dict(zip(self.plan.inputs, arrays)), arrays[-1] if self.plan.takes_pack else None
+            )
             values = self._apply(call)
             stored = self._store(call, values)
         reports, self.plan.checks = [r for r, _ in self.context.checks], [m for _, m in self.context.checks]
@@ -69,8 +73,10 @@ class Builder:
 
     def _fresh(self) -> list[Promise | None]:
         """Promises of the results that are new tensors, flattened; fills in the lengths of lists."""
-        self.plan.counts = [len(p) if isinstance(p, list) else -1 for p in self.promises or []]
-        return [Promise(*p) if p is not None else None for entry in self.promises or [] for p in _as_list(entry)]
+        promises = self.promises or []
+        self.plan.counts = [_count(p) for p in promises]
+        tensors = [p for p in promises if not isinstance(p, int)]
+        return [Promise(*p) if p is not None else None for entry in tensors for p in _as_list(entry)]
 
     def _apply(self, call: _Call) -> list[Any]:
         positional = [call.argument(encoded) for _, keyword, encoded in self.request.args if not keyword]
@@ -82,7 +88,9 @@ class Builder:
             if self.rule.mutates and not self.request.op.startswith("aten::_copy_from"):
                 specs = []
         else:
-            specs = [OutSpec(tuple(p.sizes), to_name(p.dtype)) if p else OutSpec((0,), "float32") for p in self._fresh()]
+            specs = [
+                OutSpec(tuple(p.sizes), to_name(p.dtype)) if p else OutSpec((0,), "float32") for p in self._fresh()
+            ]
         return apply(self.rule, positional, named, specs)
 
     def _store(self, call: _Call, values: list[Any]) -> list[Any]:
@@ -93,7 +101,7 @@ class Builder:
         promises = self._fresh() if self.promises is not None else [_contiguous(v) for v in values[:fresh_count]]
         stored = []
         self.plan.results = []
-        for value, promise in zip(values[:fresh_count], promises):
+        for value, promise in zip(values[:fresh_count], keep_channels_last(self.request, promises)):
             if value is None or promise is None:
                 self.plan.results.append(None)
             else:
@@ -107,7 +115,9 @@ class Builder:
             tensor = self.request.tensors[index]
             stored.append(array)
             self.plan.results.append(
-                Result(tensor.dtype, tensor.sizes, tensor.strides, from_name(str(array.dtype)), tuple(array.shape), index)
+                Result(
+                    tensor.dtype, tensor.sizes, tensor.strides, from_name(str(array.dtype)), tuple(array.shape), index
+                )
             )
         return stored
 
@@ -209,6 +219,13 @@ def _tensor_indices(encoded: tuple[str, Any]) -> list[int]:
     return [value] if kind == "tensor" else []
 
 
+def _count(promise: Any) -> int | tuple[int]:
+    """What the core needs to know of a new result: -1 for a tensor, n for a list of n tensors, (k,) for the number k."""
+    if isinstance(promise, int):
+        return (promise,)
+    return len(promise) if isinstance(promise, list) else -1
+
+
 def _as_list(entry: Any) -> Sequence[Any]:
     return entry if isinstance(entry, list) else [entry]
 
@@ -226,7 +243,7 @@ def _contiguous(value: Any) -> Promise | None:
 def _lay_out(value: Any, promise: Promise) -> tuple[Any, Result]:
     """The array behind a new tensor: its elements in the order of the promised strides."""
     view = strided.View(promise.sizes, promise.strides)
-    order = view.memory_order()
+    order = view.memory_order() if view.numel else list(range(value.ndim))
     if order is None:
         # PyTorch promises strides with gaps or overlaps; a new tensor of ours is dense.
         promise = _contiguous(value) or promise

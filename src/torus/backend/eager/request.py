@@ -56,6 +56,7 @@ class Request:
     device: int
     precision: int
     default_dtype: torch.dtype
+    lengths: tuple[int, ...]
 
     @classmethod
     def from_core(cls, fields: tuple[Any, ...]) -> Request:
@@ -65,7 +66,7 @@ class Request:
 
     def stable_key(self) -> bytes:
         """The same bytes for the same signature in every process."""
-        parts = (self.op, self.args, self.tensors, self.scalars, self.random_word, self.precision, self.default_dtype)
+        parts = (self.op, self.args, self.tensors, self.scalars, self.random_word, self.precision, self.default_dtype, self.lengths)
         return repr(parts).encode()
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""Calling a rule: promotion of its arguments, casting of its results, and the checks that both are what PyTorch promised."""
+"""Calling a rule: promotion of its arguments, casting of its results, checks that both are what PyTorch promised."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tracing(context: Context) -> Iterator[Context]:
 
 
 def check_bounds(index: Any, size: int, dim: int, what: str = "index", *, lower: int | None = None) -> None:
-    """Record that every element of `index` must lie in ``[lower, size)``; a violation becomes an IndexError that names it.
+    """Record that every element of `index` must lie in ``[lower, size)``; a violation becomes an IndexError naming it.
 
     `lower` defaults to ``-size`` (negative indices count from the end). Does nothing where bounds are not checked.
     """
@@ -111,14 +111,16 @@ def _number_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def _to_complex(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.complex32) if dtype.is_floating_point else _to_complex(torch.get_default_dtype())
+    if not dtype.is_floating_point:
+        return _to_complex(torch.get_default_dtype())
+    return torch.promote_types(dtype, torch.complex32)
 
 
 def cast(array: Any, dtype: str) -> Any:
     """Convert to `dtype` as PyTorch's CPU does.
 
-    Floats truncate to ints and what no int holds becomes the smallest one, complex drops its imaginary part, non-zero is True, and
-    ``float8_e4m3fn`` saturates.
+    Floats truncate to ints and what no int holds becomes the smallest one, complex drops its imaginary part, non-zero
+    is True, and ``float8_e4m3fn`` saturates.
     """
     source = array.dtype
     if str(source) == dtype:
@@ -136,11 +138,11 @@ def cast(array: Any, dtype: str) -> Any:
     return lax.convert_element_type(array, dtype)
 
 
-_INTEGERS = {name for name, dtype in NAMES.items() if not (dtype.is_floating_point or dtype.is_complex or name == "bool")}
+_INTEGERS = {n for n, dtype in NAMES.items() if not (dtype.is_floating_point or dtype.is_complex or n == "bool")}
 
 
 def _truncate(array: Any, dtype: str) -> Any:
-    """Through the register that the CPU converts in (32 bits, 64 for the wide ints); its "indefinite" value stands for the rest."""
+    """Through the CPU's conversion register (32 bits, 64 for wide ints); its "indefinite" value stands for the rest."""
     wide = dtype in ("int64", "uint64", "uint32")
     bits, register = (63, "int64") if wide else (31, "int32")
     limit = 2.0**bits
@@ -149,6 +151,13 @@ def _truncate(array: Any, dtype: str) -> Any:
     inside = (array >= -limit) & (array < limit)
     value = jnp.where(inside, lax.convert_element_type(array, register), jnp.asarray(-(2**bits), register))
     return lax.convert_element_type(value, dtype)
+
+
+def as_element(value: Any, dtype: str) -> Any:
+    """A number as an element of a tensor of `dtype`. Raises RuntimeError where a complex one meets a real tensor."""
+    if jnp.issubdtype(value.dtype, jnp.complexfloating) and dtype != "bool" and not dtype.startswith("complex"):
+        raise RuntimeError(f"value cannot be converted to type {dtype} without overflow")
+    return cast(value, dtype)
 
 
 def apply(rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], outs: Sequence[OutSpec]) -> list[Any]:
@@ -178,7 +187,8 @@ def _conform(name: str, result: Any, out: OutSpec) -> Any:
     if result is None:
         return None
     if tuple(result.shape) != tuple(out.shape):
-        raise TypeError(f"the rule for {name} returned sizes {tuple(result.shape)}, PyTorch promises {tuple(out.shape)}")
+        sizes = tuple(result.shape)
+        raise TypeError(f"the rule for {name} returned sizes {sizes}, PyTorch promises {tuple(out.shape)}")
     return cast(result, out.dtype)
 
 

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from torus.backend.lowering.apply import cast
+from torus.backend.lowering.dtypes import OPMATH
 from torus.backend.lowering.elementwise import (
     aligned,
     copy_sign,
@@ -31,16 +32,22 @@ def add(x: Any, y: Any, alpha: Any = 1) -> Any:
     return x | (y & alpha) if x.dtype == bool else x + alpha * y
 
 
-@lowers("aten::sub.Tensor", "aten::sub.Scalar", promote="result")
-def sub(x: Any, y: Any, alpha: Any = 1) -> Any:
-    """x - alpha * y."""
+@lowers("aten::sub.Tensor", "aten::sub.Scalar")
+def sub(x: Any, y: Any, alpha: Any, *, out: OutSpec) -> Any:
+    """x - alpha * y. Bools are refused, as ATen does before it promotes."""
+    if "bool" in (str(x.dtype), str(y.dtype)):
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+            "use the `~` or `logical_not()` operator instead."
+        )
+    x, y, alpha = (cast(v, OPMATH.get(out.dtype, out.dtype)) for v in (x, y, alpha))
     return x - alpha * y
 
 
-@lowers("aten::rsub.Tensor", "aten::rsub.Scalar", promote="result")
-def rsub(x: Any, y: Any, alpha: Any = 1) -> Any:
+@lowers("aten::rsub.Tensor", "aten::rsub.Scalar")
+def rsub(x: Any, y: Any, alpha: Any, *, out: OutSpec) -> Any:
     """y - alpha * x."""
-    return y - alpha * x
+    return sub(y, x, alpha, out=out)
 
 
 @lowers("aten::mul.Tensor", "aten::mul.Scalar", promote="result")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torus.backend.lowering.apply import cast
+from torus.backend.lowering.apply import as_element, cast
 from torus.backend.lowering.binary import maximum, minimum
 from torus.backend.lowering.lazy import jnp
 from torus.backend.lowering.registry import OutSpec, lowers
@@ -73,4 +73,4 @@ def where(condition: Any, x: Any, y: Any, *, out: OutSpec) -> Any:
 @lowers("aten::masked_fill.Scalar", "aten::masked_fill.Tensor")
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """`value`, converted to the dtype of x, where the mask holds."""
-    return jnp.where(cast(mask, "bool"), cast(value, str(x.dtype)), x)
+    return jnp.where(cast(mask, "bool"), as_element(value, str(x.dtype)), x)

@@ -1,4 +1,4 @@
-"""Copying between tensors of one device. The core calls this rule itself, for the copies that are not merely a second owner."""
+"""Copying between tensors of one device. The core calls this rule itself, where a copy is not merely a second owner."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from torus.backend.lowering.apply import cast
+from torus.backend.lowering.apply import as_element, cast
 from torus.backend.lowering.elementwise import select
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.registry import OutSpec, lowers
@@ -18,7 +18,7 @@ from torus.backend.lowering.registry import OutSpec, lowers
 @lowers("aten::fill.Scalar", "aten::fill.Tensor")
 def fill(x: Any, value: Any, *, out: OutSpec) -> Any:
     """One value everywhere."""
-    return jnp.broadcast_to(cast(value, out.dtype), out.shape)
+    return jnp.broadcast_to(as_element(value, out.dtype), out.shape)
 
 
 @lowers("aten::zero")
@@ -30,13 +30,15 @@ def zero(x: Any, *, out: OutSpec) -> Any:
 # --- ranges
 
 
-@lowers("aten::arange", wide=True)
+@lowers("aten::arange", wide=True, range_length=True)
 def arange(end: Any, *, out: OutSpec, **_: Any) -> Any:
     """0, 1, ... up to `end`, which only decided the size."""
     return lax.iota(_steps_in(out), out.shape[0])
 
 
-@lowers("aten::arange.start", "aten::arange.start_step", "aten::range", "aten::range.step", wide=True)
+@lowers(
+    "aten::arange.start", "aten::arange.start_step", "aten::range", "aten::range.step", wide=True, range_length=True
+)
 def arange_step(start: Any, end: Any, step: Any = 1, *, out: OutSpec, **_: Any) -> Any:
     """start + step * i; an integer range truncates start and step before it walks."""
     steps = _steps_in(out)

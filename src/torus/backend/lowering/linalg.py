@@ -40,20 +40,20 @@ def _first_true(bad: Any) -> Any:
 def cholesky_ex(x: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
     lower = _adjoint(x) if upper else x
     factor = lax.linalg.cholesky(lower, symmetrize_input=False)
-    failed = jnp.any(isnan_diagonal(factor))
+    failed = jnp.any(_isnan_diagonal(factor))
     info = lax.cond(failed, _first_bad_minor, lambda a: jnp.zeros(a.shape[:-2], "int32"), lower)
     factor = jnp.tril(factor)
     return (_adjoint(factor) if upper else factor), info
 
 
-def isnan_diagonal(x: Any) -> Any:
+def _isnan_diagonal(x: Any) -> Any:
     """Where the diagonal of each matrix is NaN."""
     diagonal = jnp.diagonal(x, axis1=-2, axis2=-1)
     return diagonal != diagonal
 
 
 def _first_bad_minor(x: Any) -> Any:
-    """Order of the first leading minor that is not positive, by elimination without pivoting; reads the lower triangle."""
+    """Order of the first leading minor that is not positive, by elimination. Reads the lower triangle."""
     size = x.shape[-1]
     whole = jnp.tril(x) + _adjoint(jnp.tril(x, -1))
 

@@ -132,7 +132,7 @@ def scaled_mm(
 
 
 def _group_of(rows: int, ends: Any) -> Any:
-    """For each row the group that holds it, given where each group ends; the number of groups for rows after the last end."""
+    """The group that holds each row, given where each group ends; rows after the last end get the number of groups."""
     return jnp.sum(lax.iota("int32", rows)[:, None] >= ends[None, :].astype("int32"), 1, dtype="int32")
 
 
@@ -159,7 +159,7 @@ def _ragged(a: Any, b: Any, ends: Any) -> Any:
 
 
 def _ragged_in_tiles(a: Any, b: Any, starts: Any, ends: Any) -> Any:
-    """A loop over tiles of rows that belong to one group, because XLA:CPU multiplies every row with every group otherwise.
+    """A loop over tiles of rows of one group, because XLA:CPU multiplies every row with every group otherwise.
 
     A tile that starts at a group's last rows reaches into the next groups, whose tiles come later and overwrite it.
     """

@@ -224,7 +224,7 @@ def _in_range(low: Any, high: Any, generator: Any, out: OutSpec, inclusive: bool
     return drawn.astype("int64")
 
 
-@lowers("aten::randperm.generator")
+@lowers("aten::randperm", "aten::randperm.generator")
 def randperm(n: int, *, generator: Any, out: OutSpec, **_: Any) -> Any:
     """A random order, by sorting 64-bit keys."""
     keys = random_bits(generator, (n,), "uint64")
@@ -274,15 +274,19 @@ def _dropout(x: Any, kept: Any, generator: Any) -> tuple[Any, Any]:
     return cast(x, work) * cast(keep, work) * scale, keep
 
 
-@lowers("aten::rrelu_with_noise", "aten::rrelu_with_noise_", "aten::rrelu_with_noise_functional")
+@lowers("aten::rrelu_with_noise_functional", "aten::rrelu_with_noise_")
 def rrelu(
     x: Any, noise: Any, lower: Any = 0.125, upper: Any = 1 / 3, training: bool = False, generator: Any = None
 ) -> tuple[Any, Any]:
     """x, scaled below zero by random slopes (their mean outside training), and the slopes."""
-    work = OPMATH.get(str(x.dtype), str(x.dtype))
+    dtype = str(x.dtype)
+    work = OPMATH.get(dtype, dtype)
     x, lower, upper = (cast(jnp.asarray(v), work) for v in (x, lower, upper))
     if not training:
-        return select(x > 0, x, x * (lower + upper) / 2), noise
+        return cast(select(x > 0, x, x * (lower + upper) / 2), dtype), noise
     slope = lower + uniform(generator, x.shape, work) * (upper - lower)
     slope = select(x > 0, jnp.ones((), work), slope)
-    return x * slope, slope
+    return cast(x * slope, dtype), cast(slope, str(noise.dtype))
+
+
+lowers("aten::rrelu_with_noise", mutates=("noise",))(rrelu)

@@ -143,13 +143,26 @@ def all_dim(x: Any, dim: Dims = None, keepdim: bool = False, *, out: OutSpec) ->
 # Extremes
 
 
+def _refuse_empty(x: Any, axes: Sequence[int]) -> None:
+    for axis in axes:
+        if x.shape[axis] == 0:
+            raise IndexError(f"Expected reduction dim {axis} to have non-zero size.")
+
+
+def _refuse_no_elements(x: Any) -> None:
+    if x.size == 0:
+        raise RuntimeError("Expected reduction dim to be specified for input.numel() == 0.")
+
+
 def fold_max(x: Any, axes: Sequence[int]) -> Any:
     """Largest element over `axes`; NaN wins."""
+    _refuse_empty(x, axes)
     return lax.reduce_or(x, axes) if x.dtype == bool else lax.reduce_max(x, axes)
 
 
 def fold_min(x: Any, axes: Sequence[int]) -> Any:
     """Smallest element over `axes`; NaN wins."""
+    _refuse_empty(x, axes)
     return lax.reduce_and(x, axes) if x.dtype == bool else lax.reduce_min(x, axes)
 
 
@@ -172,11 +185,13 @@ def amin(x: Any, dim: Dims = None, keepdim: bool = False, *, out: OutSpec) -> An
 
 @lowers("aten::max")
 def max_all(x: Any) -> Any:
+    _refuse_no_elements(x)
     return fold_max(x, axes_of(None, x.ndim))
 
 
 @lowers("aten::min")
 def min_all(x: Any) -> Any:
+    _refuse_no_elements(x)
     return fold_min(x, axes_of(None, x.ndim))
 
 
@@ -214,8 +229,8 @@ def aminmax(x: Any, *, dim: int | None = None, keepdim: bool = False, out: tuple
 def moments(x: Any, axes: Sequence[int]) -> tuple[Any, Any, Any]:
     """Mean, sum of squared deviations, and deviations of `x` over `axes`, dimensions kept.
 
-    Two passes, never E[x^2] - E[x]^2. The mean is taken of distances to one of the elements, so that its rounding is small
-    against the deviations even where the elements are far from zero.
+    Two passes, never E[x^2] - E[x]^2. The mean is taken of distances to one of the elements, so that its rounding is
+    small against the deviations even where the elements are far from zero.
     """
     anchor = _first(x, axes)
     distance = x - anchor

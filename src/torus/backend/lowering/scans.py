@@ -102,7 +102,7 @@ def _cumulative_extreme(x: Any, dim: int, wins: Callable[[Any, Any], Any]) -> tu
         take = isnan(b[0]) | (~isnan(a[0]) & wins(b[0], a[0]))
         return jnp.where(take, b[0], a[0]), jnp.where(take, b[1], a[1])
 
-    return tuple(scan_along(later, (x, lax.broadcasted_iota("int32", x.shape, axis)), axis))  # type: ignore[return-value]
+    return tuple(scan_along(later, (x, lax.broadcasted_iota("int32", x.shape, axis)), axis))
 
 
 @lowers("aten::cummax")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from torus.backend.lowering.apply import cast, check_bounds
+from torus.backend.lowering.apply import as_element, cast, check_bounds
 from torus.backend.lowering.axes import at_least_1d, axis, opmath, pad_axis, positions, wrap, zero
 from torus.backend.lowering.indexing import clamped, plan
 from torus.backend.lowering.lazy import jnp, lax
@@ -63,7 +63,7 @@ def put(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 @lowers("aten::index_add")
 def index_add(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     target = _summable(self)
-    updates = _summable(source) * cast(alpha, str(target.dtype))
+    updates = _summable(source) * cast(jnp.asarray(alpha), str(target.dtype))
     return _index_rows(lax.scatter_add, target, dim, index, updates)
 
 
@@ -78,7 +78,7 @@ def index_fill(self: Any, dim: int, index: Any, value: Any) -> Any:
     target, flat = at_least_1d(self), index.reshape(-1)
     size = target.shape[ax]
     check_bounds(flat, size, ax)
-    updates = jnp.broadcast_to(cast(value, str(self.dtype)), (*target.shape[:ax], flat.size, *target.shape[ax + 1 :]))
+    updates = jnp.broadcast_to(as_element(value, str(self.dtype)), (*target.shape[:ax], flat.size, *target.shape[ax + 1 :]))
     return _scatter_rows(lax.scatter, target, ax, _dropping(wrap(flat, size), size), updates).reshape(self.shape)
 
 
@@ -97,7 +97,7 @@ def scatter(self: Any, dim: int, index: Any, src: Any) -> Any:
 
 @lowers("aten::scatter.value")
 def scatter_value(self: Any, dim: int, index: Any, value: Any) -> Any:
-    return scatter(self, dim, index, jnp.broadcast_to(cast(value, str(self.dtype)), index.shape))
+    return scatter(self, dim, index, jnp.broadcast_to(as_element(value, str(self.dtype)), index.shape))
 
 
 @lowers("aten::scatter_add")

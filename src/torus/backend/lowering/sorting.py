@@ -1,6 +1,6 @@
 """Order: sort, topk, order statistics, and searches in sorted sequences.
 
-NaN is the largest number and -0.0 equals 0.0, as in PyTorch. Elements of up to 32 bits are sorted as one int64 each, the
+NaN is the largest and -0.0 equals 0.0, as in PyTorch. Elements of up to 32 bits are sorted as one int64 each, the
 key above the position, which is stable by itself and several times faster on XLA:CPU than a sort of pairs.
 """
 

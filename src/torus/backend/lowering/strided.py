@@ -1,13 +1,15 @@
 """Reading and writing strided views of a storage inside a program.
 
-A storage is one array in the order of memory. A view is sizes, strides and an offset that is known only at run time, so the elements
-between the first and the last one of the view are cut out first (one dynamic slice), and the rest is static. When the strides nest, as they do for
-everything made by slicing, selecting, transposing and expanding, that rest is pad, reshape and slice, which XLA fuses; otherwise a gather.
+A storage is one array in the order of memory. A view is sizes, strides and an offset that is known only at run time, so
+the elements between the first and the last one of the view are cut out first (one dynamic slice); the rest is static.
+When the strides nest, as for everything made by slicing, selecting, transposing and expanding, that rest is pad, reshape
+and slice, which XLA fuses; otherwise a gather.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,12 +59,13 @@ def element_indices(view: View) -> np.ndarray:
 
 
 def flatten_as(array: Any, dtype: str) -> Any:
-    """The bytes of `array` in the order of memory as a flat array of `dtype`; a rest that fills no element is cut off."""
+    """The bytes of `array` in memory order as a flat array of `dtype`; a rest that fills no element is cut off."""
     flat = array.reshape(-1)
     if str(flat.dtype) == dtype:
         return flat
     source_size, target_size = ITEMSIZE[str(flat.dtype)], ITEMSIZE[dtype]
-    if source_size == target_size and "complex" not in str(flat.dtype) + dtype and "bool" not in (str(flat.dtype), dtype):
+    names = (str(flat.dtype), dtype)
+    if source_size == target_size and not any(n == "bool" or n.startswith("complex") for n in names):
         return lax.bitcast_convert_type(flat, dtype)
     return _from_bytes(_to_bytes(flat), dtype)
 
@@ -89,7 +92,7 @@ def _from_bytes(flat: Any, dtype: str) -> Any:
 
 
 def _nesting(view: View) -> tuple[list[int], list[int], list[int]] | None:
-    """(dims from outer to inner, their sizes, the sizes of the boxes they step through), or None when the strides do not nest."""
+    """(dims, outer first, their sizes, the sizes of the boxes they step through); None where strides do not nest."""
     dims = [d for d in range(len(view.sizes)) if view.sizes[d] != 1]
     dims.sort(key=lambda d: (-view.strides[d], -view.sizes[d]))
     if any(view.strides[d] <= 0 for d in dims):
@@ -100,14 +103,14 @@ def _nesting(view: View) -> tuple[list[int], list[int], list[int]] | None:
         if view.strides[dim] % step:
             return None
         boxes.append(view.strides[dim] // step)
-    for outer, dim in zip(dims, dims[1:]):
+    for outer, dim in pairwise(dims):
         if view.sizes[dim] * view.strides[dim] > view.strides[outer]:
             return None
     return dims, [view.sizes[d] for d in dims], boxes
 
 
 def _boxed(segment: Any, view: View, dims: list[int], sizes: list[int], boxes: list[int]) -> Any:
-    """The segment, padded to whole boxes, as an array with one axis a dimension and one for the elements under the innermost stride."""
+    """The segment, padded to whole boxes: an axis for each dimension, one for what is under the innermost stride."""
     shape = [sizes[0], *boxes]
     total = int(np.prod(shape, dtype=np.int64))
     return jnp.pad(segment, (0, total - segment.size)).reshape(shape)
@@ -131,9 +134,9 @@ def read(flat: Any, view: View, offset: Any) -> Any:
         return segment[element_indices(view)]
     dims, sizes, boxes = nested
     array = _boxed(segment, view, dims, sizes, boxes)
-    array = array[tuple(slice(0, size) for size in sizes) + (0,)]
+    array = array[(*(slice(0, size) for size in sizes), 0)]
     rest = [d for d in range(len(view.sizes)) if view.sizes[d] == 1]
-    return _transpose_from(array.reshape(sizes + [1] * len(rest)), dims + rest)
+    return _transpose_from(array.reshape([*sizes, *[1] * len(rest)]), dims + rest)
 
 
 def write(flat: Any, view: View, offset: Any, values: Any) -> Any:

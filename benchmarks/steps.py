@@ -1,0 +1,144 @@
+"""What a training step costs: forward, backward and optimizer, with PyTorch's default settings on either side.
+
+A sample runs several steps and then waits for the device; the loss is not read. CPU time is that of the whole process,
+since the backward pass of a device runs in a thread of its own. The target is set against the faster of the two CPU
+settings, which for steps as small as these is often one thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks.places import TITLES, Place
+from benchmarks.report import Figure, Result, spread
+from benchmarks.worker import Worker, in_turn
+
+MOST_RATIO = 4.0
+BASELINES = ("cpu", "cpu_threads")
+WORKLOADS = {
+    "MLP, SGD": ("mlp", "SGD"),
+    "MLP, AdamW": ("mlp", "AdamW"),
+    "CNN, SGD": ("cnn", "SGD"),
+    "tiny GPT, AdamW": ("gpt", "AdamW"),
+}
+JUDGED = ("MLP, SGD", "MLP, AdamW")
+
+
+def mlp() -> tuple[Any, Any, Any]:
+    """Three layers 64 wide, a batch of 16."""
+    import torch
+    from torch import nn
+
+    layers = [nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)]
+    return nn.Sequential(*layers), torch.randn(16, 64), torch.randint(64, (16,))
+
+
+def cnn() -> tuple[Any, Any, Any]:
+    """Two convolutions with batch norm and pooling, a batch of 8 images of 32x32."""
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
+        *(nn.Flatten(), nn.Linear(32, 10)),
+    )
+    return model, torch.randn(8, 3, 32, 32), torch.randint(10, (8,))
+
+
+def gpt() -> tuple[Any, Any, Any]:
+    """A causal transformer: 2 layers, 64 wide, 4 heads, 4 sequences of 32 tokens out of 256."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList([nn.LayerNorm(64), nn.LayerNorm(64)])
+            self.qkv, self.out = nn.Linear(64, 192), nn.Linear(64, 64)
+            self.mlp = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = self.qkv(self.norms[0](x)).view(4, 32, 3, 4, 16).permute(2, 0, 3, 1, 4).unbind(0)
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(mixed.transpose(1, 2).reshape(4, 32, 64))
+            return x + self.mlp(self.norms[1](x))
+
+    model = nn.Sequential(
+        nn.Embedding(256, 64), Block(), Block(), nn.LayerNorm(64), nn.Linear(64, 256), nn.Flatten(0, 1)
+    )
+    return model, torch.randint(256, (4, 32)), torch.randint(256, (128,))
+
+
+@functools.cache
+def training(workload: str, device: str) -> Callable[[], Any]:
+    """A function that does one step of `workload` and returns the loss, still on the device."""
+    import torch
+
+    name, optimizer_name = WORKLOADS[workload]
+    torch.manual_seed(0)
+    model, x, y = {"mlp": mlp, "cnn": cnn, "gpt": gpt}[name]()
+    model, x, y = model.to(device), x.to(device), y.to(device)
+    optimizer = getattr(torch.optim, optimizer_name)(model.parameters(), lr=1e-3)
+
+    def step() -> Any:
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def sample(place: Place, workload: str, number: int) -> dict[str, float]:
+    """Microseconds for one step, the mean of `number`: of the clock, and of CPU time in all threads of the process."""
+    step = training(workload, place.device)
+    place.synchronize()
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(number):
+        step()
+    place.synchronize()
+    return {
+        "wall": 1e6 * (time.perf_counter() - wall) / number,
+        "cpu": 1e6 * (time.process_time() - cpu) / number,
+    }
+
+
+def run(workers: Sequence[Worker], rounds: int, quick: bool) -> Result:
+    """Measure every workload in the places of `workers`, "tpu" among them; quick: the MLP with SGD only."""
+    figures, rows, samples = [], [], {}
+    for workload in list(WORKLOADS)[: 1 if quick else None]:
+        ask = "benchmarks.steps:sample"
+        for worker in workers:
+            worker.call(ask, workload=workload, number=2 if quick else 10)
+        number = 2 if quick else 50 if workload in JUDGED else 5
+        samples[workload] = in_turn(workers, rounds, ask, workload=workload, number=number)
+        medians = {
+            place: {clock: statistics.median(found[clock] for found in founds) for clock in ("wall", "cpu")}
+            for place, founds in samples[workload].items()
+        }
+        faster = min(BASELINES, key=lambda baseline: medians[baseline]["wall"])
+        for clock, meaning in (("wall", "wall time"), ("cpu", "CPU time of all threads")):
+            rows.append(
+                [
+                    f"{workload}, {meaning}",
+                    *(spread((f[clock] for f in found), "us") for found in samples[workload].values()),
+                ]
+            )
+            figures += [
+                Figure(
+                    "step",
+                    f"ratio tpu / {TITLES[baseline]}, {workload}, {meaning}",
+                    medians["tpu"][clock] / medians[baseline][clock],
+                    "x",
+                    MOST_RATIO if workload in JUDGED and baseline == faster else None,
+                )
+                for baseline in BASELINES
+            ]
+    return Result(figures, ["one training step", *(TITLES[w.place or ""] for w in workers)], rows, samples)

@@ -1,0 +1,32 @@
+"""Shared by all tests: the device, and seeds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Compiled programs are kept between runs, apart from the user's own, so that repeated runs are quick.
+os.environ.setdefault("TORUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "torus"))
+
+
+@pytest.fixture
+def device() -> str:
+    """The device under test."""
+    import torus  # noqa: F401  makes the device exist where the package is not installed
+
+    return "tpu"
+
+
+@pytest.fixture
+def seed() -> Iterator[int]:
+    """PyTorch's generators seeded on every device, and put back afterwards."""
+    import torch
+
+    import torus  # noqa: F401
+
+    with torch.random.fork_rng(devices=range(torch.tpu.device_count()), device_type="tpu"):
+        torch.manual_seed(0)
+        yield 0

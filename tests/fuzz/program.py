@@ -1,0 +1,115 @@
+"""Programs and how they run: lines of Python, executed on the CPU and on the device, compared after each line."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import torch
+
+from tests.fuzz.compare import difference
+
+DEVICE = "tpu"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Where the two sides first differ: the line, which aspect (``values``, ``stride`` ...) and what each side has."""
+
+    line: int
+    aspect: str
+    detail: str
+
+
+@dataclass
+class Program:
+    """Lines of Python over ``torch`` and ``device``, each of them one statement."""
+
+    seed: int
+    lines: list[str] = field(default_factory=list)
+
+    def source(self) -> str:
+        """The program as a script."""
+        return "\n".join(
+            ["import torch, torus", "", f'device = "{DEVICE}"  # the right values: device = "cpu"', *self.lines]
+        )
+
+
+@lru_cache(maxsize=20_000)
+def _compiled(line: str) -> CodeType:
+    return compile(line, "<fuzz>", "exec")
+
+
+class Pair:
+    """The state of one program on both sides."""
+
+    def __init__(self) -> None:
+        self.cpu: dict[str, Any] = {"torch": torch, "device": "cpu"}
+        self.device: dict[str, Any] = {"torch": torch, "device": DEVICE}
+
+    def step(self, line: str) -> tuple[str, str] | None:
+        """Run one line on both sides; the aspect that differs and what each side has, or None."""
+        code = _compiled(line)
+        expected = _run(code, self.cpu)
+        if isinstance(expected, NotImplementedError):
+            return None  # the CPU has no kernel for this dtype, and so no answer to compare with
+        actual = _run(code, self.device)
+        if type(expected) is not type(actual) and not _both_out_of_range(expected, actual):
+            return "exception", f"cpu: {expected!r}\ndevice: {actual!r}"
+        return difference(self.cpu, self.device)
+
+
+def _both_out_of_range(expected: Exception | None, actual: Exception | None) -> bool:
+    """A bad index is always an IndexError here; ATen's CPU kernels raise RuntimeError for some operations."""
+    return isinstance(expected, RuntimeError) and isinstance(actual, IndexError) and "out of" in str(expected)
+
+
+def _run(code: CodeType, names: dict[str, Any]) -> Exception | None:
+    try:
+        exec(code, names)
+    except Exception as error:
+        error.__traceback__ = None  # it would keep tensors alive
+        return error
+    return None
+
+
+def run(lines: Sequence[str]) -> Mismatch | None:
+    """Run lines on both sides up to the first difference."""
+    return run_while(lambda pair, number: lines[number] if number < len(lines) else None)
+
+
+def run_while(next_line: Callable[[Pair, int], str | None]) -> Mismatch | None:
+    """Run the lines that `next_line` gives for the state so far, until it gives None or the sides differ."""
+    pair, number = Pair(), 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while (line := next_line(pair, number)) is not None:
+            found = pair.step(line)
+            if found is not None:
+                return Mismatch(number, *found)
+            number += 1
+    return None
+
+
+def minimize(lines: Sequence[str]) -> list[str]:
+    """The fewest lines found, by leaving lines out, that still differ in the same aspect."""
+    first = run(lines)
+    if first is None:
+        return list(lines)
+    kept = list(lines[: first.line + 1])
+    size = len(kept) // 2
+    while size >= 1:
+        position = 0
+        while position < len(kept):
+            shorter = kept[:position] + kept[position + size :]
+            found = run(shorter)
+            if found is not None and found.aspect == first.aspect:
+                kept = shorter[: found.line + 1]
+            else:
+                position += size
+        size //= 2
+    return kept

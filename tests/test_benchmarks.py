@@ -1,0 +1,115 @@
+"""The benchmarks run and report every field; what they measure is not judged here."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.report import Figure, show, spread
+from benchmarks.worker import Failed, Worker
+
+SIDE_BY_SIDE = ("ops", "views", "step")
+
+
+def measured(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    """What a run in its smallest form writes."""
+    path = tmp_path / "found.json"
+    assert main(["--quick", "--rounds", "2", "--json", str(path), *arguments]) == 0
+    return json.loads(path.read_text())
+
+
+def check(found: dict[str, Any], *groups: str) -> None:
+    """All groups are there, and every number is one."""
+    assert found["errors"] == {} and list(found["results"]) == list(groups)
+    assert found["machine"]["cores"] >= found["machine"]["usable_cores"] >= 1
+    assert len(found["machine"]["load_before"]) == len(found["machine"]["load_after"]) == 3
+    assert {"python", "torch", "jax"} <= found["versions"].keys()
+    for group in groups:
+        figures = found["results"][group]["figures"]
+        assert figures
+        for figure in figures:
+            assert figure["group"] == group
+            assert figure["ratio"] == figure["name"].startswith("ratio ") == (figure["unit"] == "x")
+            assert figure["note"] if figure["value"] is None else math.isfinite(figure["value"])
+            assert figure["verdict"] in ("met", "missed", "not measured", "")
+            assert bool(figure["target"]) == (figure["limit"] is not None)
+
+
+def test_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Processes in turns; a peer that cannot run is listed with the reason."""
+    nothing = shutil.which("false")
+    page = tmp_path / "page.html"
+    found = measured(tmp_path, "--only", ",".join(SIDE_BY_SIDE), "--peer", f"torch_xla={nothing}", "--plot", str(page))
+    check(found, *SIDE_BY_SIDE)
+    assert found["peers"]["torch_xla"].startswith("cannot be used: torch_xla died")
+    assert found["places"]["cpu"]["threads"] == 1 and {"tpu", "cpu", "cpu_threads"} <= found["places"].keys()
+    for group in SIDE_BY_SIDE:
+        table = found["results"][group]["side_by_side"]
+        assert all(len(row) == len(table["columns"]) for row in table["rows"])
+    for name in ("x + y", "x + 1", "x + changing scalar", "64x64 matmul"):
+        assert all(sample[name] > 0 for sample in found["results"]["ops"]["samples"]["tpu"])
+    assert len(found["results"]["step"]["samples"]["MLP, SGD"]["cpu"]) == 2
+    assert "load average" in capsys.readouterr().out
+    assert page.read_text().count("<rect") == sum(
+        figure["verdict"] in ("met", "missed")
+        for group in SIDE_BY_SIDE
+        for figure in found["results"][group]["figures"]
+    )
+
+
+def test_scalars(tmp_path: Path) -> None:
+    found = measured(tmp_path, "--only", "scalars")
+    check(found, "scalars")
+    samples = found["results"]["scalars"]["samples"]
+    assert {"scalars", "offsets x[i]"} == samples.keys()
+    assert all(sample["right"] and sample["operations"] > 0 for sample in samples.values())
+
+
+@pytest.mark.slow
+def test_startup(tmp_path: Path) -> None:
+    found = measured(tmp_path, "--only", "startup")
+    check(found, "startup")
+    samples = found["results"]["startup"]["samples"]
+    assert samples["first"]["counters"]["compiles"] > 0
+    assert all(run["counters"]["cache_hits"] > 0 for run in samples["second"])
+    for run in (samples["first"], *samples["second"], *samples["cpu"]):
+        assert run["import torch"] > 0
+        assert all(run["MLP step"][phase] > 0 for phase in ("setup", "first", "warm"))
+
+
+@pytest.mark.slow
+def test_accuracy(tmp_path: Path) -> None:
+    check(measured(tmp_path, "--only", "accuracy"), "accuracy")
+
+
+def test_a_worker_reports_its_error() -> None:
+    with Worker(None) as worker:
+        assert {"python", "torch"} <= worker.description["versions"].keys()
+        with pytest.raises(Failed, match="no attribute 'missing'"):
+            worker.call("benchmarks.ops:missing")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--only", "speed"], ["--rounds", "0"], ["--peer", "torchax"], ["--peer", "a=b"]]
+)
+def test_bad_arguments(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "error: argument" in capsys.readouterr().err
+
+
+def test_verdicts() -> None:
+    assert Figure("g", "n", 4.0, "x", 4.0).verdict == "met"
+    assert Figure("g", "n", 4.1, "x", 4.0).verdict == "missed"
+    assert Figure("g", "n", 4.1, "x", 5.0, at_least=True).verdict == "missed"
+    assert Figure("g", "n", None, "x", 5.0).verdict == "not measured"
+    assert Figure("g", "n", 4.0).verdict == "" == Figure("g", "n", 4.0).target
+    assert Figure("g", "n", 1e-7, "", 1e-5).target == "<= 1e-05"
+    assert (show(2.0, "x"), show(2.0, "us"), show(None, "s")) == ("2.00x", "2.00 us", "-")
+    assert spread([3.0, 1.0, 2.0], "us") == "2.00 us (1.00 us)"
