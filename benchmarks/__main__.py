@@ -62,7 +62,7 @@ class Session:
                     if name not in places.PEERS:
                         raise
                     self.missing[name] = error.brief
-        return [self._workers[name] for name in names if name in self._workers]
+        return [self._workers[name] for name in names if name in self._workers and name not in self.missing]
 
     def describe(self) -> dict[str, Any]:
         """What each place said of itself."""
@@ -128,7 +128,7 @@ def _benchmarks(session: Session, options: argparse.Namespace) -> dict[str, Call
         "ops": lambda: enqueue("ops"),
         "views": lambda: enqueue("views"),
         "step": lambda: steps.run(session.workers("tpu", *steps.BASELINES), rounds, quick),
-        "startup": lambda: startup.run(min(rounds, 3), quick),
+        "startup": lambda: startup.run(1 if quick else min(rounds, 3), quick),
         "scalars": lambda: scalars.run(quick),
         "accuracy": accuracy.run,
     }

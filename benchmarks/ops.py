@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import statistics
 import time
 import timeit
 from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.places import PEERS, TITLES, Place
-from benchmarks.report import Figure, Result, spread
+from benchmarks.report import Figure, Result, median, ratio, spread
 from benchmarks.worker import Failed, Worker, in_turn
 
 OPS = {
@@ -28,6 +27,9 @@ VIEWS = {"t": "x.t()", "view": "x.view(16)", "select": "x.select(0, 1)", "x[1]":
 JUDGED = ("x + y", "x + 1", "64x64 matmul", "t", "view", "select")
 MOST_OP_US, MOST_VIEW_US = 10.0, 1.5
 LEAST_RATIO = {"torch_xla": 5.0, "torchax": 15.0}
+
+Times = dict[str, dict[str, list[float]]]
+"""Place, then statement, then microseconds in each round."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -50,40 +52,49 @@ def sample(place: Place, statements: dict[str, str], number: int) -> dict[str, f
 
 
 def run(group: str, workers: Sequence[Worker], missing: dict[str, str], rounds: int, quick: bool) -> Result:
-    """Measure `group`, "ops" or "views"; `missing` says for each peer without a worker why it has none."""
-    statements, limit = (OPS, MOST_OP_US) if group == "ops" else (VIEWS, MOST_VIEW_US)
-    number = 20 if quick else 1000
-    workers, unusable = _warm(workers, statements, number)
-    missing = missing | unusable
+    """Measure `group`, "ops" or "views".
+
+    `missing` says for each peer without a worker why it has none; peers that fail at these statements join it.
+    """
+    statements, number = OPS if group == "ops" else VIEWS, 20 if quick else 1000
+    workers = _warm(workers, statements, number, missing)
     samples = in_turn(workers, rounds, "benchmarks.ops:sample", statements=statements, number=number)
-    medians = {
-        place: {name: statistics.median(found[name] for found in founds) for name in statements}
-        for place, founds in samples.items()
-    }
-    figures = [
-        Figure(group, f"{name} on tpu, CPU time of the enqueue", medians["tpu"][name], "us", _limit(name, limit))
-        for name in statements
+    times = {place: {n: [found[n] for found in founds] for n in statements} for place, founds in samples.items()}
+    figures = _against_targets(group, times) + [
+        figure for peer in PEERS for figure in _against_peer(group, times, peer, missing.get(peer, ""))
     ]
-    figures += [
-        Figure(group, f"ratio tpu / CPU eager, {n}", medians["tpu"][n] / medians["cpu"][n], "x") for n in statements
-    ]
-    for peer in PEERS:
-        for name in statements:
-            least = LEAST_RATIO[peer] if group == "ops" and name in JUDGED else None
-            ratio = medians[peer][name] / medians["tpu"][name] if peer in medians else None
-            label = f"ratio {TITLES[peer]} / tpu, {name}"
-            figures.append(Figure(group, label, ratio, "x", least, at_least=True, note=missing.get(peer, "")))
-    names = [*medians, *(peer for peer in PEERS if peer in missing)]
-    rows = [
-        [name, *(spread((found[name] for found in samples[p]), "us") if p in samples else missing[p] for p in names)]
-        for name in statements
-    ]
+    names = [*times, *(peer for peer in PEERS if peer in missing)]
+    rows = [[n, *(spread(times[p][n], "us") if p in times else missing[p] for p in names)] for n in statements]
     return Result(figures, ["one enqueue", *(TITLES[name] for name in names)], rows, samples)
 
 
-def _warm(workers: Sequence[Worker], statements: dict[str, str], number: int) -> tuple[list[Worker], dict[str, str]]:
-    """Run everything once; those that can, and why the other peers cannot."""
-    able, unable = [], {}
+def _against_targets(group: str, times: Times) -> list[Figure]:
+    most = MOST_OP_US if group == "ops" else MOST_VIEW_US
+    tpu, cpu = times["tpu"], times["cpu"]
+    return [
+        *(
+            median(group, f"{n} on tpu, CPU time of the enqueue", tpu[n], "us", most if n in JUDGED else None)
+            for n in tpu
+        ),
+        *(ratio(group, f"ratio tpu / CPU eager, {n}", tpu[n], cpu[n]) for n in tpu),
+    ]
+
+
+def _against_peer(group: str, times: Times, peer: str, why_not: str) -> list[Figure]:
+    figures = []
+    for name, tpu in times["tpu"].items():
+        label = f"ratio {TITLES[peer]} / tpu, {name}"
+        least = LEAST_RATIO[peer] if group == "ops" and name in JUDGED else None
+        if peer in times:
+            figures.append(ratio(group, label, times[peer][name], tpu, least, at_least=True))
+        else:
+            figures.append(Figure(group, label, None, "x", least, at_least=True, note=why_not))
+    return figures
+
+
+def _warm(workers: Sequence[Worker], statements: dict[str, str], number: int, missing: dict[str, str]) -> list[Worker]:
+    """Run everything once; those that can."""
+    able = []
     for worker in workers:
         try:
             worker.call("benchmarks.ops:sample", statements=statements, number=number)
@@ -91,9 +102,5 @@ def _warm(workers: Sequence[Worker], statements: dict[str, str], number: int) ->
         except Failed as error:
             if worker.place not in PEERS:
                 raise
-            unable[worker.place] = error.brief
-    return able, unable
-
-
-def _limit(name: str, limit: float) -> float | None:
-    return limit if name in JUDGED else None
+            missing[worker.place] = error.brief
+    return able

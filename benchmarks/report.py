@@ -68,6 +68,24 @@ def show(value: float | None, unit: str, plain: bool = False) -> str:
     return (f"{value:g}" if plain else number) + space + rest
 
 
+def median(group: str, name: str, values: Sequence[float], unit: str, limit: float | None = None) -> Figure:
+    """The median of `values`."""
+    return Figure(group, name, statistics.median(values), unit, limit, note=f"least {show(min(values), unit)}")
+
+
+def ratio(
+    group: str,
+    name: str,
+    above: Sequence[float],
+    below: Sequence[float],
+    limit: float | None = None,
+    at_least: bool = False,
+) -> Figure:
+    """The ratio of two medians; the note has that of the least values, which a busy machine disturbs less."""
+    note = f"of the least: {show(min(above) / min(below), 'x')}"
+    return Figure(group, name, statistics.median(above) / statistics.median(below), "x", limit, at_least, note)
+
+
 def spread(values: Iterable[float], unit: str) -> str:
     """The median, and the least, which is nearer to what an idle machine would show."""
     values = list(values)

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks.places import TITLES, Place
-from benchmarks.report import Figure, Result, spread
+from benchmarks.report import Figure, Result, ratio, spread
 from benchmarks.worker import Worker, in_turn
 
 MOST_RATIO = 4.0
 BASELINES = ("cpu", "cpu_threads")
+CLOCKS = {"wall": "wall time", "cpu": "CPU time of all threads"}
 WORKLOADS = {
     "MLP, SGD": ("mlp", "SGD"),
     "MLP, AdamW": ("mlp", "AdamW"),
@@ -114,31 +115,33 @@ def run(workers: Sequence[Worker], rounds: int, quick: bool) -> Result:
     """Measure every workload in the places of `workers`, "tpu" among them; quick: the MLP with SGD only."""
     figures, rows, samples = [], [], {}
     for workload in list(WORKLOADS)[: 1 if quick else None]:
-        ask = "benchmarks.steps:sample"
-        for worker in workers:
-            worker.call(ask, workload=workload, number=2 if quick else 10)
-        number = 2 if quick else 50 if workload in JUDGED else 5
-        samples[workload] = in_turn(workers, rounds, ask, workload=workload, number=number)
-        medians = {
-            place: {clock: statistics.median(found[clock] for found in founds) for clock in ("wall", "cpu")}
+        samples[workload] = _measure(workers, workload, rounds, quick)
+        times = {
+            place: {clock: [found[clock] for found in founds] for clock in CLOCKS}
             for place, founds in samples[workload].items()
         }
-        faster = min(BASELINES, key=lambda baseline: medians[baseline]["wall"])
-        for clock, meaning in (("wall", "wall time"), ("cpu", "CPU time of all threads")):
-            rows.append(
-                [
-                    f"{workload}, {meaning}",
-                    *(spread((f[clock] for f in found), "us") for found in samples[workload].values()),
-                ]
-            )
-            figures += [
-                Figure(
-                    "step",
-                    f"ratio tpu / {TITLES[baseline]}, {workload}, {meaning}",
-                    medians["tpu"][clock] / medians[baseline][clock],
-                    "x",
-                    MOST_RATIO if workload in JUDGED and baseline == faster else None,
-                )
-                for baseline in BASELINES
-            ]
+        for clock, meaning in CLOCKS.items():
+            rows.append([f"{workload}, {meaning}", *(spread(found[clock], "us") for found in times.values())])
+            figures += _figures(workload, clock, times)
     return Result(figures, ["one training step", *(TITLES[w.place or ""] for w in workers)], rows, samples)
+
+
+def _measure(workers: Sequence[Worker], workload: str, rounds: int, quick: bool) -> dict[str, list[Any]]:
+    number = 2 if quick else 50 if workload in JUDGED else 4
+    for worker in workers:
+        worker.call("benchmarks.steps:sample", workload=workload, number=min(number, 10))
+    return in_turn(workers, rounds, "benchmarks.steps:sample", workload=workload, number=number)
+
+
+def _figures(workload: str, clock: str, times: dict[str, dict[str, list[float]]]) -> list[Figure]:
+    faster = min(BASELINES, key=lambda baseline: statistics.median(times[baseline]["wall"]))
+    return [
+        ratio(
+            "step",
+            f"ratio tpu / {TITLES[baseline]}, {workload}, {CLOCKS[clock]}",
+            times["tpu"][clock],
+            times[baseline][clock],
+            MOST_RATIO if workload in JUDGED and baseline == faster else None,
+        )
+        for baseline in BASELINES
+    ]

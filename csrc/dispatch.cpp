@@ -193,11 +193,6 @@ void check_overlaps(const Signature& signature) {
   }
 }
 
-bool may_overlap(const OpInfo& info) {
-  // Lists are optimizer state; their ops are elementwise over pairs, and PyTorch does not check them either.
-  return info.writes && info.name.compare(0, 14, "aten::_foreach") != 0 && info.name.compare(0, 12, "aten::_fused") != 0;
-}
-
 void launch(const Entry& entry, Signature& signature, size_t arguments, torch::jit::Stack* stack) {
   signature.draw_random_state();
   auto inputs = collect_inputs(entry, signature);
@@ -329,7 +324,7 @@ bool run_program(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::
   for (int attempt = 0;; ++attempt) {
     const auto args = torch::jit::last(*stack, arguments);
     Signature signature(info, args);
-    if (info.writes && signature.tensors().size() > 1 && may_overlap(info)) {
+    if (info.forbids_overlap && signature.tensors().size() > 1) {
       check_overlaps(signature);
     }
     const auto hash = hash_key(signature.key());

@@ -4,9 +4,9 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/DynamicTypes.h>
+#include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 
-#include "fallback.h"
 #include "program.h"
 
 namespace torus {
@@ -25,6 +25,10 @@ PyRef py_int(int64_t value) {
 
 PyRef py_text(const std::string& value) {
   return checked(PyUnicode_FromStringAndSize(value.data(), static_cast<Py_ssize_t>(value.size())));
+}
+
+PyRef py_bytes(const std::string& value) {
+  return checked(PyBytes_FromStringAndSize(value.data(), static_cast<Py_ssize_t>(value.size())));
 }
 
 PyRef py_ints(at::IntArrayRef values) {
@@ -290,18 +294,19 @@ torch::jit::Stack arguments_for(const c10::OperatorHandle& op, const OpInfo& inf
 }
 
 // Meta kernels written in Python do not always raise what the op raises. The CPU does; on nothing but the sizes, values aside.
-// Returns when the CPU has no objection: then the meta kernel was wrong.
-void raise_as_on_cpu(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args) {
+// True when the CPU has no objection, so that the meta kernel was wrong; false when asking would take too much memory.
+bool cpu_accepts(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args) {
   constexpr int64_t kSmall = 1 << 24;
   int64_t total = 0;
   for (const auto& value : args) {
     total += value.isTensor() && value.toTensor().defined() ? value.toTensor().numel() : 0;
   }
   if (total > kSmall) {
-    return;
+    return false;
   }
   auto stack = arguments_for(op, info, args, &to_small_host, c10::DeviceType::CPU);
   op.callBoxed(&stack);
+  return true;
 }
 
 // Calls `op` on meta tensors; nothing when PyTorch has no meta kernel for it.
@@ -318,10 +323,22 @@ std::optional<torch::jit::Stack> call_meta(const c10::OperatorHandle& op, const 
         PyErr_GivenExceptionMatches(error.type, PyExc_AttributeError)) {
       return std::nullopt;
     }
-    raise_as_on_cpu(op, info, args);
+    if (cpu_accepts(op, info, args)) {
+      return std::nullopt;
+    }
+    throw;
+  } catch (pybind11::error_already_set& error) {
+    if (error.matches(PyExc_NotImplementedError) || error.matches(PyExc_AttributeError)) {
+      return std::nullopt;
+    }
+    if (cpu_accepts(op, info, args)) {
+      return std::nullopt;
+    }
     throw;
   } catch (const c10::Error&) {
-    raise_as_on_cpu(op, info, args);
+    if (cpu_accepts(op, info, args)) {
+      return std::nullopt;
+    }
     throw;
   }
   return stack;
@@ -381,26 +398,13 @@ std::vector<Resize> needed_resizes(
   return resizes;
 }
 
-// Writing one value to all elements, or to chosen ones, PyTorch allows on expanded tensors too.
-bool allows_overlap(const std::string& name) {
-  for (const char* allowed : {"aten::fill_", "aten::zero_", "aten::masked_fill_", "aten::index_fill_", "aten::index_put_",
-                              "aten::_index_put_impl_", "aten::masked_scatter_"}) {
-    if (name.rfind(allowed, 0) == 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void check_in_place(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args,
                     const std::optional<torch::jit::Stack>& functional) {
   for (size_t i = 0; i < args.size(); ++i) {
-    if (info.args[i].written && args[i].isTensor() && !allows_overlap(info.name)) {
+    if (info.args[i].written && args[i].isTensor() && !info.allows_shared_elements) {
       at::assert_no_internal_overlap(args[i].toTensor());
     }
   }
-  // The in-place op's own meta kernel raises what else it would raise, bad broadcasts above all.
-  call_meta(op, info, args);
   if (functional.has_value()) {
     size_t result = 0;
     for (size_t i = 0; i < args.size() && result < functional->size(); ++i) {
@@ -409,6 +413,8 @@ void check_in_place(const c10::OperatorHandle& op, const OpInfo& info, at::Array
       }
     }
   }
+  // The in-place op's own meta kernel raises what else it would raise, bad broadcasts above all.
+  call_meta(op, info, args);
 }
 
 // ---- the entry -----------------------------------------------------------------------------------------------------------
@@ -503,8 +509,9 @@ std::unique_ptr<Entry> read_entry(const PyRef& answer, const c10::OperatorHandle
 
 std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> args) {
   const auto& info = signature.op();
-  auto request = py_request(signature, args);
-  auto answer = call_seam("lookup", {request.get()});
+  auto key = py_bytes(signature.stable_key());
+  auto device = py_int(signature.device());
+  auto answer = call_seam("lookup", {key.get(), device.get()});
   if (answer.get() != Py_None) {
     return read_entry(answer, op, info);
   }
@@ -532,7 +539,8 @@ std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::Operato
     }
     promises = list.finish();
   }
-  answer = call_seam("build", {request.get(), promises.get()});
+  auto request = py_request(signature, args);
+  answer = call_seam("build", {key.get(), request.get(), promises.get()});
   return read_entry(answer, op, info);
 }
 

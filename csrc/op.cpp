@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <initializer_list>
 
 namespace torus {
 namespace {
@@ -58,6 +59,10 @@ ArgKind kind_of(const c10::Argument& argument, const RuleTraits& rule) {
   return ArgKind::kStatic;
 }
 
+bool starts_with_any(const std::string& name, std::initializer_list<const char*> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](const char* prefix) { return name.rfind(prefix, 0) == 0; });
+}
+
 } // namespace
 
 c10::OperatorName parse_name(const std::string& name) {
@@ -85,6 +90,11 @@ OpInfo::OpInfo(const c10::FunctionSchema& schema, OpForm op_form, const RuleTrai
     writes = writes || info.written;
     args.push_back(std::move(info));
   }
+  allows_shared_elements = starts_with_any(
+      name, {"aten::fill_", "aten::zero_", "aten::masked_fill_", "aten::index_fill_", "aten::index_put_",
+             "aten::_index_put_impl_", "aten::masked_scatter_"});
+  // Lists are optimizer state; their ops are elementwise over pairs, and PyTorch does not check them either.
+  forbids_overlap = writes && !allows_shared_elements && !starts_with_any(name, {"aten::_foreach", "aten::_fused"});
 }
 
 } // namespace torus

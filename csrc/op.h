@@ -53,6 +53,10 @@ struct OpInfo {
   uint64_t id;
   std::vector<ArgInfo> args;
   bool writes = false;
+  // Its written and its read arguments must not overlap in part.
+  bool forbids_overlap = false;
+  // It may write to tensors whose elements share memory: one value to all elements, or to chosen ones.
+  bool allows_shared_elements = false;
   // The functional overload that says the sizes and dtypes of the results; none when the rule is of the in-place op itself.
   std::optional<c10::OperatorHandle> functional;
 };

@@ -42,16 +42,6 @@ int64_t span_of(const at::Tensor& tensor) {
   return span;
 }
 
-ScalarKind kind_of(c10::ScalarType dtype) {
-  if (dtype == at::kBool) {
-    return ScalarKind::kBool;
-  }
-  if (c10::isComplexType(dtype)) {
-    return ScalarKind::kComplex;
-  }
-  return c10::isFloatingType(dtype) ? ScalarKind::kFloat : ScalarKind::kInt;
-}
-
 ScalarArg read_scalar(const c10::Scalar& scalar) {
   ScalarArg result{};
   result.wrapped = true;
@@ -280,6 +270,9 @@ void Signature::add_device_tensor(const ArgInfo& info, const at::Tensor& tensor)
   if (!contiguous) {
     key_.append(tensor.strides().begin(), tensor.strides().end());
   }
+  if (layout != nullptr) {
+    local_words_.push_back(static_cast<uint32_t>(key_.size()));
+  }
   key_.push_back(layout != nullptr ? layout->id : static_cast<uint64_t>(nbytes));
   tensors_.push_back(std::move(arg));
 }
@@ -405,6 +398,23 @@ void Signature::pack_scalars() {
       push_words(static_cast<uint64_t>(arg.tensor->storage_offset()), arg.storage_numel < (int64_t{1} << 31) ? 1 : 2);
     }
   }
+}
+
+std::string Signature::stable_key() const {
+  auto words = key_;
+  words[0] = words[0] >> 32 << 32; // without the op's id
+  for (auto position : local_words_) {
+    words[position] = 0;
+  }
+  for (const auto& arg : tensors_) {
+    if (arg.value) {
+      const auto* layout = arg.value->layout();
+      words.push_back(static_cast<uint64_t>(layout->dtype) | layout->shape.size() << 8);
+      words.append(layout->shape.begin(), layout->shape.end());
+      words.push_back(static_cast<uint64_t>(arg.tensor->storage().nbytes()));
+    }
+  }
+  return op_.name + '\0' + std::string(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint64_t));
 }
 
 void Signature::draw_random_state() {

@@ -74,6 +74,9 @@ class Signature {
     return random_word_;
   }
 
+  // The same bytes for the same signature in every process: the key, with names and contents where it has numbers of this process.
+  std::string stable_key() const;
+
   // Fills in what changes from call to call without changing the program: the random state.
   void draw_random_state();
 
@@ -96,6 +99,8 @@ class Signature {
   c10::SmallVector<ScalarArg, 4> scalars_;
   c10::SmallVector<uint32_t, 16> pack_;
   c10::SmallVector<int64_t, 2> lengths_;
+  // The words of the key that are numbers of this process: ids of layouts.
+  c10::SmallVector<uint32_t, 6> local_words_;
   // Device copies of CPU tensors that the op accepts (indices).
   std::vector<std::unique_ptr<at::Tensor>> uploads_;
   std::optional<at::Generator> generator_;

@@ -154,6 +154,14 @@ SETTINGS: tuple[Setting, ...] = (
         str,
     ),
     Setting(
+        "prefetch",
+        "bool",
+        True,
+        ("TORUS_PREFETCH",),
+        "Loads the programs that the last run of the same script used, in the background, as soon as the device is used.",
+        _boolean,
+    ),
+    Setting(
         "cache_dir",
         "path",
         _cache_directory,

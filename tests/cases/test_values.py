@@ -220,6 +220,7 @@ def test_v11_running_extremes_after_nan(name: str) -> None:
     as_on_cpu(lambda t: run(t, 0)[1], tensor([1.0, 1.0, 0.0, 2.0, 2.0, 0.0]))
 
 
+@pytest.mark.filterwarnings("ignore:index_reduce.* is in beta")
 def test_v12_integer_scatter_mean_rounds_down() -> None:
     x, index, source = torch.zeros(2, dtype=torch.int64), tensor([0, 0, 1, 1]), tensor([-3, -4, 3, 4])
     run: Callable[..., Tensor] = lambda x, i, s: x.scatter_reduce(0, i, s, "mean", include_self=False)  # noqa: E731

@@ -50,9 +50,11 @@ class Chooser:
         return self.rng.random() < probability
 
     def tensor(self, fits: Callable[[torch.Tensor], bool] = lambda t: True) -> tuple[str, torch.Tensor] | None:
-        """A live variable for which `fits` holds."""
+        """A live variable for which `fits` holds; often the newest, so that views of views come up."""
         fitting = [(n, t) for n, t in self.names.items() if fits(t)]
-        return self.rng.choice(fitting) if fitting else None
+        if not fitting:
+            return None
+        return fitting[-1] if self.chance(0.4) else self.rng.choice(fitting)
 
     def dim(self, tensor: torch.Tensor) -> int:
         """A dimension, from either end."""

@@ -80,9 +80,15 @@ def _equal_objects(expected: Any, actual: Any) -> bool:
     return type(expected) is type(actual) and (expected == actual or (expected != expected and actual != actual))
 
 
+def _metadata(tensor: torch.Tensor) -> list[Any]:
+    try:
+        return [read(tensor) for read in _METADATA.values()]
+    except RuntimeError:
+        return [_get(read, tensor) for read in _METADATA.values()]
+
+
 def _tensor_difference(expected: torch.Tensor, actual: torch.Tensor) -> tuple[str, str] | None:
-    for aspect, get in _METADATA.items():
-        e, a = _get(get, expected), _get(get, actual)
+    for aspect, e, a in zip(_METADATA, _metadata(expected), _metadata(actual)):
         if e != a:
             return aspect, f"cpu {e}, device {a}"
     has_grad = [_has_grad(t) for t in (expected, actual)]

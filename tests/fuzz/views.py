@@ -63,7 +63,7 @@ def slice_(c: Chooser) -> str | None:
     if (found := _with_dims(c, 1)) is None:
         return None
     x, t = found
-    part = c.few(["1:", ":2", "::2", ":-1", "1::2", "-2:", "1:3", "2:1", "None", "..."])
+    part = c.few(["::2", "1:", "1::2", ":-1", ":2", "-2:", "::3", "2:1", "None", "..."])
     before = ", ".join([":"] * c.rng.randrange(t.dim()))
     return f"{c.new()} = {x}[{before + ', ' if before else ''}{part}]"
 

@@ -124,6 +124,8 @@ def masked(c: Chooser) -> str | None:
     form = c.few(
         ["{x}.masked_fill_({x} > 0, {k})", "{x}[{x} > 0] = {k}", "{x}.masked_fill_({x}.detach()[..., :1] == 1, {k})"]
     )
+    if "[{x} > 0]" in form and overlaps_itself(t):
+        return None  # deprecated in PyTorch, and it depends on the order
     return _guarded(c, t, form.format(x=x, k=k))
 
 

@@ -32,7 +32,14 @@ def client() -> Client:
         with _lock:
             if _client is None:
                 _client = _start(_platform.choose())
+                _prefetch()
     return _client
+
+
+def _prefetch() -> None:
+    from torus.runtime import prefetch, programs
+
+    prefetch.begin(programs.cache)
 
 
 def _start(platform: str) -> Client:

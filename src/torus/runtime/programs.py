@@ -71,6 +71,7 @@ class ProgramCache:
         self._opened = self._read_only = False
         self._lock = threading.RLock()
         self._programs: dict[_Slot, Program] = {}
+        self._used: dict[_Slot, None] = {}
         self._making: dict[_Slot, Future[Program]] = {}
         self._shared: dict[int, keys.Components] = {}
         self._known: dict[str, list[keys.Components]] = {}
@@ -91,6 +92,21 @@ class ProgramCache:
         }
         self._seconds = {"compile_seconds": 0.0, "load_seconds": 0.0}
 
+    @property
+    def used(self) -> list[_Slot]:
+        """The programs that this process asked for, in the order of their first use."""
+        with self._lock:
+            return list(self._used)
+
+    def warm_up(self) -> None:
+        """Read the index and what the keys are made of, so that the first lookup does not have to."""
+        self.lookup_signature(b"", 0, counted=False)
+
+    def preload(self, key: str, device_index: int) -> None:
+        """Have a program in memory before it is asked for; nothing when the disk does not have it."""
+        if device_index < client.device_count():
+            self._once_or_none((key, device_index), ahead=True)
+
     # The three calls of the core
 
     def get_or_compile(
@@ -107,7 +123,9 @@ class ProgramCache:
             ),
         )
 
-    def lookup_signature(self, key: bytes, device_index: int) -> tuple[Program, bytes] | None:
+    def lookup_signature(
+        self, key: bytes, device_index: int, counted: bool = True
+    ) -> tuple[Program, bytes] | None:
         """See the function of this name."""
         disk = self.disk()
         found = disk.signature(keys.signature(key, self._environment(device_index))) if disk is not None else None
@@ -115,7 +133,8 @@ class ProgramCache:
         if found is not None:
             program = self._once_or_none((found[0], device_index))
         with self._lock:
-            self._totals["signature_misses" if program is None else "signature_hits"] += 1
+            if counted:
+                self._totals["signature_misses" if program is None else "signature_hits"] += 1
         return (program, found[1]) if found is not None and program is not None else None
 
     def record_signature(self, key: bytes, program: Program, metadata: bytes) -> None:
@@ -127,11 +146,14 @@ class ProgramCache:
 
     # Each program is made by one thread; the others wait for it
 
-    def _once(self, slot: _Slot, make: Callable[[], Program]) -> Program:
+    def _once(self, slot: _Slot, make: Callable[[], Program], ahead: bool = False) -> Program:
         with self._lock:
+            if not ahead:
+                self._used.setdefault(slot)
             program = self._programs.get(slot)
             if program is not None:
-                self._count("memory_hits")
+                if not ahead:
+                    self._count("memory_hits")
                 return program
             future = self._making.get(slot)
             mine = future is None
@@ -141,7 +163,7 @@ class ProgramCache:
             try:
                 program = future.result()
             except _Absent:
-                return self._once(slot, make)  # that thread only looked; this one may compile
+                return self._once(slot, make, ahead)  # that thread only looked; this one may compile
             with self._lock:
                 self._count("memory_hits")
             return program
@@ -155,10 +177,12 @@ class ProgramCache:
         with self._lock:
             self._programs[slot] = program
             del self._making[slot]
+            if not ahead and slot[0] not in self._compiled:
+                self._counted.cache_hits += 1
         future.set_result(program)
         return program
 
-    def _once_or_none(self, slot: _Slot) -> Program | None:
+    def _once_or_none(self, slot: _Slot, ahead: bool = False) -> Program | None:
         def make() -> Program:
             program = self._from_disk(*slot)
             if program is None:
@@ -166,7 +190,7 @@ class ProgramCache:
             return program
 
         try:
-            return self._once(slot, make)
+            return self._once(slot, make, ahead)
         except _Absent:
             return None
 
@@ -219,7 +243,7 @@ class ProgramCache:
             self._report_bad(key, f"this runtime does not load it: {error}")
             return None
         with self._lock:
-            self._count("disk_hits")
+            self._totals["disk_hits"] += 1
             self._seconds["load_seconds"] += time.perf_counter() - started
             self._known.setdefault(entry.header["components"]["program"], []).append(entry.header["components"])
         return program

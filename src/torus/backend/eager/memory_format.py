@@ -1,4 +1,4 @@
-"""Channels-last results of convolutions: PyTorch's meta kernels promise them to some devices only, and not to this one."""
+"""Channels-last results of convolutions: PyTorch's meta kernels promise them to some devices, not to this one."""
 
 from __future__ import annotations
 

@@ -64,11 +64,6 @@ class Request:
         rule, op, args, tensors, scalars, *rest = fields
         return cls(rule, op, args, [TensorArg(*t) for t in tensors], [ScalarArg(*s) for s in scalars], *rest)
 
-    def stable_key(self) -> bytes:
-        """The same bytes for the same signature in every process."""
-        parts = (self.op, self.args, self.tensors, self.scalars, self.random_word, self.precision, self.default_dtype, self.lengths)
-        return repr(parts).encode()
-
     def describe(self) -> str:
         """The call as people read it: ``aten::add.Tensor(self: float32[4, 4], other: 1 number)``."""
         shown = ", ".join(f"{name}: {self._show(encoded)}" for name, _, encoded in self.args)

@@ -7,7 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+import torch.utils.dlpack
 
 from torus import runtime, settings
 from torus.backend import lowering
@@ -16,7 +18,7 @@ from torus.backend.device.events import elapsed_time, query_event, record_event,
 from torus.backend.eager.build import Builder, Plan
 from torus.backend.eager.request import Request
 from torus.backend.lowering.registry import RULES
-from torus.runtime import is_ready
+from torus.runtime import host_memory, is_ready, prefetch
 
 __all__ = [
     "build",
@@ -37,9 +39,23 @@ __all__ = [
 ]
 
 
-from_dlpack = runtime.from_dlpack
-to_dlpack = runtime.to_dlpack
 copy_to_device = runtime.copy_to_device
+
+
+def from_dlpack(capsule: Any, device: int) -> Any:
+    """The array with the values of a contiguous CPU tensor; without a copy on the host platform."""
+    if runtime.platform_name() == "cpu":
+        return runtime.from_dlpack(capsule, device)
+    return runtime.from_numpy(host_memory.view_capsule(capsule), device, copy=False)
+
+
+def to_dlpack(array: Any) -> Any:
+    """The values of an array as CPU memory, waited for; elsewhere than on the host platform as a copy, in bytes."""
+    runtime.block_until_ready([array])
+    if runtime.platform_name() == "cpu":
+        return runtime.to_dlpack(array)
+    copied = np.array(runtime.to_numpy(array)).reshape(-1).view(np.uint8)
+    return torch.utils.dlpack.to_dlpack(torch.from_numpy(copied))
 
 
 @cache
@@ -49,8 +65,11 @@ def _fingerprint() -> str:
     return f"{torch.__version__} {runtime.source_fingerprint(root)} {runtime.source_fingerprint(root.parent / 'eager')}"
 
 
-def _disk_key(request: Request) -> bytes:
-    return f"{_fingerprint()} {_checks_bounds()} {numerics.compiler_options()} ".encode() + request.stable_key()
+prefetch.also.append(_fingerprint)
+
+
+def _disk_key(signature: bytes) -> bytes:
+    return f"{_fingerprint()} {_checks_bounds()} {numerics.compiler_options()} ".encode() + signature
 
 
 def _checks_bounds() -> bool:
@@ -81,17 +100,16 @@ def pack_uploader(words: int, device: int) -> tuple[Any, tuple[Any, ...], int]:
     return runtime.word_uploader(words, device)
 
 
-def lookup(fields: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def lookup(signature: bytes, device: int) -> tuple[Any, ...] | None:
     """The program of a signature that an earlier process made, or None."""
-    request = Request.from_core(fields)
-    found = runtime.programs.lookup_signature(_disk_key(request), request.device)
+    found = runtime.programs.lookup_signature(_disk_key(signature), device)
     if found is None:
         return None
     program, metadata = found
     return _answer(program, pickle.loads(metadata))
 
 
-def build(fields: tuple[Any, ...], promises: list[Any] | None) -> tuple[Any, ...] | None:
+def build(signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None) -> tuple[Any, ...] | None:
     """Lower and compile the program of a signature; None when its rule cannot express it (the core then runs the op on the CPU)."""
     request = Request.from_core(fields)
     platform = runtime.platform_name()
@@ -104,7 +122,7 @@ def build(fields: tuple[Any, ...], promises: list[Any] | None) -> tuple[Any, ...
         error.add_note(f"while lowering {request.describe()} for the tpu device")
         raise
     program = runtime.programs.get_or_compile(text, out_avals, request.device, compiler_options(platform, text))
-    runtime.programs.record_signature(_disk_key(request), program, pickle.dumps(builder.plan))
+    runtime.programs.record_signature(_disk_key(signature), program, pickle.dumps(builder.plan))
     return _answer(program, builder.plan)
 
 
@@ -118,8 +136,6 @@ def raise_failed_checks(messages: list[str], reports: list[Any]) -> None:
 
 def resize_bytes(array: Any, nbytes: int, device: int) -> Any:
     """The bytes of a storage's array cut or zero-padded to `nbytes`."""
-    import numpy as np
-
     old = runtime.to_numpy(array).reshape(-1).view(np.uint8)
     new = np.zeros(nbytes, np.uint8)
     kept = min(nbytes, old.size)

@@ -33,14 +33,14 @@ def add(x: Any, y: Any, alpha: Any = 1) -> Any:
 
 
 @lowers("aten::sub.Tensor", "aten::sub.Scalar")
-def sub(x: Any, y: Any, alpha: Any, *, out: OutSpec) -> Any:
+def sub(x: Any, y: Any, alpha: Any = 1, *, out: OutSpec) -> Any:
     """x - alpha * y. Bools are refused, as ATen does before it promotes."""
     if "bool" in (str(x.dtype), str(y.dtype)):
         raise RuntimeError(
             "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
             "use the `~` or `logical_not()` operator instead."
         )
-    x, y, alpha = (cast(v, OPMATH.get(out.dtype, out.dtype)) for v in (x, y, alpha))
+    x, y, alpha = (cast(jnp.asarray(v), OPMATH.get(out.dtype, out.dtype)) for v in (x, y, alpha))
     return x - alpha * y
 
 
@@ -227,21 +227,29 @@ def xlog1py(x: Any, y: Any) -> Any:
 # --- larger, smaller, signs
 
 
+def _refuse_complex(name: str, x: Any) -> None:
+    if is_complex(x):
+        raise RuntimeError(f"{name} not implemented for complex tensors.")
+
+
 @lowers("aten::maximum", promote="result")
 def maximum(x: Any, y: Any) -> Any:
     """The larger; NaN when either is."""
+    _refuse_complex("maximum", x)
     return lax.max(*aligned(x, y))
 
 
 @lowers("aten::minimum", promote="result")
 def minimum(x: Any, y: Any) -> Any:
     """The smaller; NaN when either is."""
+    _refuse_complex("minimum", x)
     return lax.min(*aligned(x, y))
 
 
 @lowers("aten::fmax", promote="result")
 def fmax(x: Any, y: Any) -> Any:
     """The larger; the other one when one is NaN."""
+    _refuse_complex("fmax", x)
     x, y = aligned(x, y)
     return select(x != x, y, select(y != y, x, lax.max(x, y)))
 
@@ -249,6 +257,7 @@ def fmax(x: Any, y: Any) -> Any:
 @lowers("aten::fmin", promote="result")
 def fmin(x: Any, y: Any) -> Any:
     """The smaller; the other one when one is NaN."""
+    _refuse_complex("fmin", x)
     x, y = aligned(x, y)
     return select(x != x, y, select(y != y, x, lax.min(x, y)))
 

@@ -63,6 +63,8 @@ def _each(name: str, count: int, *args: Any, out: Outs, **kwargs: Any) -> list[A
     for i in range(count):
         dtype = OPMATH.get(out[i].dtype, out[i].dtype)
         named = {k: item(v, i, dtype) for k, v in kwargs.items()}
+        if rule.wants_out:
+            named["out"] = out[i]
         results.append(rule.fn(*(item(a, i, dtype) for a in args), **named))
     return results
 

@@ -2,7 +2,7 @@
 
 A storage is one array in the order of memory. A view is sizes, strides and an offset that is known only at run time, so
 the elements between the first and the last one of the view are cut out first (one dynamic slice); the rest is static.
-When the strides nest, as for everything made by slicing, selecting, transposing and expanding, that rest is pad, reshape
+When the strides nest, as after slicing, selecting, transposing and expanding, that rest is pad, reshape
 and slice, which XLA fuses; otherwise a gather.
 """
 
@@ -123,8 +123,8 @@ def read(flat: Any, view: View, offset: Any) -> Any:
     # A dimension with stride 0 repeats one element.
     repeated = [d for d in range(len(view.sizes)) if view.strides[d] == 0 and view.sizes[d] != 1]
     if repeated:
-        sizes = tuple(1 if d in repeated else s for d, s in enumerate(view.sizes))
-        return jnp.broadcast_to(read(flat, View(sizes, view.strides), offset), view.sizes)
+        once = tuple(1 if d in repeated else s for d, s in enumerate(view.sizes))
+        return jnp.broadcast_to(read(flat, View(once, view.strides), offset), view.sizes)
     segment = _cut(flat, view.span, offset)
     order = view.memory_order()
     if order is not None:
