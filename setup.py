@@ -18,7 +18,16 @@ setup(
         CppExtension(
             "torus._C",
             sorted(str(p) for p in Path("csrc").glob("*.cpp")),
-            extra_compile_args=["-std=c++20", "-O2", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden", "-g0", *sanitizer],
+            extra_compile_args=[
+                "-std=c++20",
+                "-O2",
+                "-Wall",
+                "-Wextra",
+                "-Wno-unused-parameter",
+                "-fvisibility=hidden",
+                "-g0",
+                *sanitizer,
+            ],
             extra_link_args=sanitizer,
         )
     ],

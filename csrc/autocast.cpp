@@ -6,11 +6,13 @@
 namespace torus {
 namespace {
 
-at::Tensor binary_cross_entropy_banned(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&, int64_t) {
+at::Tensor binary_cross_entropy_banned(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                                       int64_t) {
   TORCH_CHECK(
-      false, "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: probabilities from a "
-             "lower-precision layer overflow the logarithm. Use torch.nn.functional.binary_cross_entropy_with_logits or "
-             "torch.nn.BCEWithLogitsLoss, which take the values before the sigmoid.");
+      false,
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast: probabilities from a "
+      "lower-precision layer overflow the logarithm. Use torch.nn.functional.binary_cross_entropy_with_logits or "
+      "torch.nn.BCEWithLogitsLoss, which take the values before the sigmoid.");
 }
 
 } // namespace

@@ -22,7 +22,7 @@ bool is_device(const at::Tensor& tensor) {
 // The tensor covers its whole storage, each element once.
 bool covers_storage(const at::Tensor& tensor) {
   return tensor.is_non_overlapping_and_dense() &&
-      static_cast<size_t>(tensor.numel()) * tensor.element_size() == tensor.storage().nbytes();
+         static_cast<size_t>(tensor.numel()) * tensor.element_size() == tensor.storage().nbytes();
 }
 
 bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
@@ -39,7 +39,8 @@ std::vector<int64_t> memory_shape(const at::Tensor& tensor) {
     order[i] = static_cast<int64_t>(i);
   }
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return tensor.stride(a) > tensor.stride(b) || (tensor.stride(a) == tensor.stride(b) && tensor.size(a) > tensor.size(b));
+    return tensor.stride(a) > tensor.stride(b) ||
+           (tensor.stride(a) == tensor.stride(b) && tensor.size(a) > tensor.size(b));
   });
   std::vector<int64_t> shape;
   for (auto dim : order) {
@@ -69,7 +70,8 @@ void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
 at::Tensor to_device(const at::Tensor& source, c10::DeviceIndex index) {
   GilGuard gil;
   auto& state = state_of(source);
-  auto result = at::empty_strided(source.sizes(), source.strides(), source.options().device(c10::Device(kDevice, index)));
+  auto result =
+      at::empty_strided(source.sizes(), source.strides(), source.options().device(c10::Device(kDevice, index)));
   if (!state.value) {
     return result;
   }
@@ -204,10 +206,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 }
 
 // The kernel above deals with these bits itself; PyTorch's own way would clone, and so copy, without end.
-#define TORUS_COPY_SEES_BITS(key)                                             \
-  TORCH_LIBRARY_IMPL(aten, key, m) {                                          \
-    m.impl("_copy_from", torch::CppFunction::makeFallthrough());              \
-    m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough());   \
+#define TORUS_COPY_SEES_BITS(key)                                           \
+  TORCH_LIBRARY_IMPL(aten, key, m) {                                        \
+    m.impl("_copy_from", torch::CppFunction::makeFallthrough());            \
+    m.impl("_copy_from_and_resize", torch::CppFunction::makeFallthrough()); \
   }
 TORUS_COPY_SEES_BITS(Conjugate)
 TORUS_COPY_SEES_BITS(Negative)

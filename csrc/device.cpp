@@ -11,10 +11,9 @@ std::atomic<int> count{1};
 thread_local c10::DeviceIndex current = 0;
 
 void check(c10::DeviceIndex index) {
-  TORCH_CHECK(
-      index >= 0 && index < device_count(),
-      "tpu:", static_cast<int>(index), " does not exist: this process has ", static_cast<int>(device_count()),
-      " tpu device(s). On the host platform TORUS_DEVICE_COUNT sets how many there are.");
+  TORCH_CHECK(index >= 0 && index < device_count(), "tpu:", static_cast<int>(index),
+              " does not exist: this process has ", static_cast<int>(device_count()),
+              " tpu device(s). On the host platform TORUS_DEVICE_COUNT sets how many there are.");
 }
 
 } // namespace

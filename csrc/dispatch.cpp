@@ -1,7 +1,7 @@
 #include "dispatch.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
 
@@ -45,7 +45,8 @@ class PackUploader {
   uint32_t* words_ = nullptr;
 };
 
-// Small arrays of scalars that were sent to the device lately: loops repeat them. Bounded, so that nothing is retained. Guarded by the GIL.
+// Small arrays of scalars that were sent to the device lately: loops repeat them. Bounded, so that nothing is retained.
+// Guarded by the GIL.
 class PackCache {
  public:
   // A new reference: the row may be taken over by another thread while the array is in use.
@@ -58,7 +59,7 @@ class PackCache {
     }
     auto& row = rows_[h % rows_.size()];
     const bool same = row.array && row.device == signature.device() && row.words.size() == pack.size() &&
-        std::equal(pack.begin(), pack.end(), row.words.begin());
+                      std::equal(pack.begin(), pack.end(), row.words.begin());
     if (!same) {
       auto array = uploader(pack.size(), signature.device()).upload(pack);
       // Random states never repeat: they would only push out what does.
@@ -177,7 +178,8 @@ void push_returns(const Entry& entry, std::vector<at::Tensor> fresh, size_t argu
   }
 }
 
-// Two arguments of one storage, one of them written: PyTorch forbids partial overlap. Offsets are no part of the signature, so ask each time.
+// Two arguments of one storage, one of them written: PyTorch forbids partial overlap. Offsets are no part of the
+// signature, so ask each time.
 void check_overlaps(const Signature& signature) {
   const auto& tensors = signature.tensors();
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -290,8 +292,8 @@ void register_kernel(const c10::OperatorHandle& op, OpForm form, const RuleTrait
     info->functional = functional;
   }
   const auto& name = op.schema().operator_name();
-  registration().library.impl(
-      format_name(name).c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(info)));
+  registration().library.impl(format_name(name).c_str(),
+                              torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(info)));
   names.push_back(info->name);
 }
 
@@ -358,7 +360,8 @@ Kernel::Kernel(const OpInfo* info) : info_(info) {
   // These reduce in the dtype of the tensor that they write, unless told another.
   const auto base = info->name.substr(0, info->name.find('.'));
   const bool follows = base == "aten::sum" || base == "aten::prod" || base == "aten::nansum" ||
-      base == "aten::cumsum" || base == "aten::cumprod" || base == "aten::cumsum_" || base == "aten::cumprod_";
+                       base == "aten::cumsum" || base == "aten::cumprod" || base == "aten::cumsum_" ||
+                       base == "aten::cumprod_";
   if (follows && info->form != OpForm::kFunctional) {
     for (size_t i = 0; i < info->args.size(); ++i) {
       dtype_arg_ = info->args[i].is_dtype ? static_cast<int>(i) : dtype_arg_;

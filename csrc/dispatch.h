@@ -44,7 +44,8 @@ Counters& counters();
 void set_launch_blocking(bool value);
 bool launch_blocking();
 
-// The output of the program launched last on a device (borrowed, may be null): waiting for it waits for the work before it.
+// The output of the program launched last on a device (borrowed, may be null): waiting for it waits for the work before
+// it.
 PyObject* last_launched(c10::DeviceIndex device);
 
 } // namespace torus

@@ -40,11 +40,25 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
 
 bool reads_host(const std::string& name) {
   // Indexing comes here only with masks, whose count is a size.
-  static const std::unordered_set<std::string> names{
-      "aten::nonzero", "aten::masked_select", "aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive",
-      "aten::unique_dim_consecutive", "aten::bincount", "aten::repeat_interleave.Tensor", "aten::equal", "aten::index.Tensor",
-      "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index.Tensor",
-      "aten::_unsafe_index_put", "aten::nonzero.out", "aten::masked_select.out", "aten::index.Tensor_out"};
+  static const std::unordered_set<std::string> names{"aten::nonzero",
+                                                     "aten::masked_select",
+                                                     "aten::_unique",
+                                                     "aten::_unique2",
+                                                     "aten::unique_dim",
+                                                     "aten::unique_consecutive",
+                                                     "aten::unique_dim_consecutive",
+                                                     "aten::bincount",
+                                                     "aten::repeat_interleave.Tensor",
+                                                     "aten::equal",
+                                                     "aten::index.Tensor",
+                                                     "aten::index_put",
+                                                     "aten::index_put_",
+                                                     "aten::_index_put_impl_",
+                                                     "aten::_unsafe_index.Tensor",
+                                                     "aten::_unsafe_index_put",
+                                                     "aten::nonzero.out",
+                                                     "aten::masked_select.out",
+                                                     "aten::index.Tensor_out"};
   return names.count(name) != 0;
 }
 
@@ -60,7 +74,8 @@ void fall_back_to_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       "(torch.tpu.cpu_fallback = \"error\"). Allow it with torch.tpu.cpu_fallback = \"warn\", or add a rule.");
   counters().fallbacks.fetch_add(1, std::memory_order_relaxed);
   if (count(name) && fallback_mode() == FallbackMode::kWarn) {
-    TORCH_WARN(name, " has no lowering for the tpu device and runs on the CPU (this is said once for each op; "
+    TORCH_WARN(name,
+               " has no lowering for the tpu device and runs on the CPU (this is said once for each op; "
                "torch.tpu.fallbacks() counts them)");
   }
   at::native::cpu_fallback(op, stack);

@@ -44,17 +44,16 @@ uint64_t GeneratorImpl::seed() {
 }
 
 void GeneratorImpl::set_state(const c10::TensorImpl& state) {
-  TORCH_CHECK_TYPE(
-      state.device_type() == c10::DeviceType::CPU && state.dtype() == caffe2::TypeMeta::Make<uint8_t>() &&
-          state.numel() == static_cast<int64_t>(kStateBytes) && state.is_contiguous(),
-      "the state of a tpu generator is a contiguous CPU tensor of ", kStateBytes, " bytes (torch.uint8), got ",
-      state.numel(), " elements of ", state.dtype(), " on ", state.device());
+  TORCH_CHECK_TYPE(state.device_type() == c10::DeviceType::CPU && state.dtype() == caffe2::TypeMeta::Make<uint8_t>() &&
+                       state.numel() == static_cast<int64_t>(kStateBytes) && state.is_contiguous(),
+                   "the state of a tpu generator is a contiguous CPU tensor of ", kStateBytes,
+                   " bytes (torch.uint8), got ", state.numel(), " elements of ", state.dtype(), " on ", state.device());
   std::memcpy(&state_, state.data(), kStateBytes);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
-  auto tensor = at::detail::empty_cpu(
-      {static_cast<int64_t>(kStateBytes)}, at::kByte, std::nullopt, std::nullopt, std::nullopt, std::nullopt);
+  auto tensor = at::detail::empty_cpu({static_cast<int64_t>(kStateBytes)}, at::kByte, std::nullopt, std::nullopt,
+                                      std::nullopt, std::nullopt);
   std::memcpy(tensor.mutable_data_ptr(), &state_, kStateBytes);
   return tensor.getIntrusivePtr();
 }
@@ -94,9 +93,8 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
 
 RandomState next_random_state(const std::optional<at::Generator>& generator, c10::DeviceIndex device) {
   auto chosen = generator.has_value() && generator->defined() ? *generator : default_generator(device);
-  TORCH_CHECK(
-      chosen.device().type() == kDevice, "Expected a 'tpu' device type for generator but found '",
-      chosen.device().type(), "'. Make one with torch.Generator(device=\"tpu\").");
+  TORCH_CHECK(chosen.device().type() == kDevice, "Expected a 'tpu' device type for generator but found '",
+              chosen.device().type(), "'. Make one with torch.Generator(device=\"tpu\").");
   auto* impl = chosen.get<GeneratorImpl>();
   std::lock_guard<std::mutex> lock(impl->mutex_);
   return impl->next();

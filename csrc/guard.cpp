@@ -1,4 +1,5 @@
-// Device guard, streams and events. The runtime runs programs in the order of their data, so a stream is a name; events are real.
+// Device guard, streams and events. The runtime runs programs in the order of their data, so a stream is a name; events
+// are real.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <array>
@@ -71,7 +72,8 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     has.has_Bool = has.has_Byte = has.has_Char = has.has_Short = has.has_Int = has.has_Long = 1;
     has.has_UInt16 = has.has_UInt32 = has.has_UInt64 = 1;
     has.has_Half = has.has_BFloat16 = has.has_Float = has.has_Double = has.has_ComplexFloat = has.has_ComplexDouble = 1;
-    has.has_Float8_e4m3fn = has.has_Float8_e5m2 = has.has_Float8_e4m3fnuz = has.has_Float8_e5m2fnuz = has.has_Float8_e8m0fnu = 1;
+    has.has_Float8_e4m3fn = has.has_Float8_e5m2 = has.has_Float8_e4m3fnuz = has.has_Float8_e5m2fnuz =
+        has.has_Float8_e8m0fnu = 1;
     return capability;
   }
   bool queryStream(const c10::Stream& stream) const override {
@@ -90,7 +92,8 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
 
   // An event is a Python object of the seam; its handle is an owned reference.
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag flag) const override {
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+              const c10::EventFlag flag) const override {
     GilGuard gil;
     auto* last = last_launched(resolve_device(stream.device()));
     auto timing = PyRef(PyBool_FromLong(flag == c10::EventFlag::BACKEND_DEFAULT));

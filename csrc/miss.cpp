@@ -1,10 +1,11 @@
-// The slow path: a signature that has no program yet. PyTorch's meta kernels say what the results are; Python makes the program.
+// The slow path: a signature that has no program yet. PyTorch's meta kernels say what the results are; Python makes the
+// program.
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/DynamicTypes.h>
 #include <pybind11/pybind11.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
 
 #include "program.h"
@@ -45,8 +46,7 @@ PyRef py_dtype(c10::ScalarType dtype) {
   return PyRef(object);
 }
 
-template <typename... Items>
-PyRef py_tuple(Items... items) {
+template <typename... Items> PyRef py_tuple(Items... items) {
   auto tuple = checked(PyTuple_New(sizeof...(items)));
   Py_ssize_t i = 0;
   (PyTuple_SET_ITEM(tuple.get(), i++, items.release()), ...);
@@ -110,7 +110,8 @@ c10::ScalarType to_dtype(PyObject* object) {
   return reinterpret_cast<THPDtype*>(object)->scalar_type;
 }
 
-// ---- the request: what Python is told of a signature -----------------------------------------------------------------
+// ---- the request: what Python is told of a signature
+// -----------------------------------------------------------------
 
 class RequestArgs {
  public:
@@ -186,10 +187,10 @@ PyRef py_layout(const Layout* layout) {
 PyRef py_tensors(const Signature& signature) {
   PyListBuilder list;
   for (const auto& arg : signature.tensors()) {
-    list.add(py_tuple(
-        py_dtype(arg.tensor->scalar_type()), py_ints(arg.tensor->sizes()), py_ints(arg.tensor->strides()),
-        py_layout(arg.value ? arg.value->layout() : nullptr), py_int(static_cast<int64_t>(arg.tensor->storage().nbytes())),
-        py_int(arg.offset_word), py_int(arg.slot), PyRef(PyBool_FromLong(arg.written))));
+    list.add(py_tuple(py_dtype(arg.tensor->scalar_type()), py_ints(arg.tensor->sizes()), py_ints(arg.tensor->strides()),
+                      py_layout(arg.value ? arg.value->layout() : nullptr),
+                      py_int(static_cast<int64_t>(arg.tensor->storage().nbytes())), py_int(arg.offset_word),
+                      py_int(arg.slot), PyRef(PyBool_FromLong(arg.written))));
   }
   return list.finish();
 }
@@ -203,33 +204,34 @@ PyRef py_scalars(const Signature& signature) {
   PyListBuilder list;
   for (const auto& arg : signature.scalars()) {
     const bool own = arg.from_tensor && !arg.wrapped;
-    list.add(py_tuple(
-        py_text(kind_name(arg.kind)), py_dtype(arg.packed), py_int(arg.word), own ? py_dtype(arg.dtype) : none()));
+    list.add(py_tuple(py_text(kind_name(arg.kind)), py_dtype(arg.packed), py_int(arg.word),
+                      own ? py_dtype(arg.dtype) : none()));
   }
   return list.finish();
 }
 
 PyRef py_request(const Signature& signature, at::ArrayRef<c10::IValue> args) {
   const auto& op = signature.op();
-  return py_tuple(
-      py_text(op.rule.name), py_text(op.name), RequestArgs().build(op, args, signature), py_tensors(signature),
-      py_scalars(signature), py_int(static_cast<int64_t>(signature.pack().size())), py_int(signature.random_word()),
-      py_int(signature.device()), py_int(precision()), py_dtype(c10::get_default_dtype_as_scalartype()),
-      py_ints(signature.lengths()));
+  return py_tuple(py_text(op.rule.name), py_text(op.name), RequestArgs().build(op, args, signature),
+                  py_tensors(signature), py_scalars(signature), py_int(static_cast<int64_t>(signature.pack().size())),
+                  py_int(signature.random_word()), py_int(signature.device()), py_int(precision()),
+                  py_dtype(c10::get_default_dtype_as_scalartype()), py_ints(signature.lengths()));
 }
 
-// ---- PyTorch's word on the results -------------------------------------------------------------------------------------
+// ---- PyTorch's word on the results
+// -------------------------------------------------------------------------------------
 
 at::Tensor to_meta(const at::Tensor& tensor) {
   // Numbers stay what they are: meta kernels accept CPU tensors without dimensions as device kernels do.
   if (!tensor.defined() || (tensor.device().is_cpu() && tensor.dim() == 0)) {
     return tensor;
   }
-  return at::Tensor(at::detail::empty_strided_meta(
-      tensor.sizes(), tensor.strides(), tensor.scalar_type(), std::nullopt, c10::Device(c10::DeviceType::Meta), std::nullopt));
+  return at::Tensor(at::detail::empty_strided_meta(tensor.sizes(), tensor.strides(), tensor.scalar_type(), std::nullopt,
+                                                   c10::Device(c10::DeviceType::Meta), std::nullopt));
 }
 
-c10::IValue replace_tensors(const ArgInfo& info, const c10::IValue& value, at::Tensor (*map)(const at::Tensor&), c10::DeviceType device) {
+c10::IValue replace_tensors(const ArgInfo& info, const c10::IValue& value, at::Tensor (*map)(const at::Tensor&),
+                            c10::DeviceType device) {
   if (value.isTensor()) {
     return map(value.toTensor());
   }
@@ -279,7 +281,8 @@ torch::jit::Stack arguments_for(const c10::OperatorHandle& op, const OpInfo& inf
                                 TensorMap map, c10::DeviceType device) {
   torch::jit::Stack stack;
   for (const auto& argument : op.schema().arguments()) {
-    const auto found = std::find_if(info.args.begin(), info.args.end(), [&](const ArgInfo& i) { return i.name == argument.name(); });
+    const auto found =
+        std::find_if(info.args.begin(), info.args.end(), [&](const ArgInfo& i) { return i.name == argument.name(); });
     if (found != info.args.end()) {
       stack.push_back(replace_tensors(*found, args[static_cast<size_t>(found - info.args.begin())], map, device));
     } else if (argument.name() == "device") {
@@ -293,8 +296,9 @@ torch::jit::Stack arguments_for(const c10::OperatorHandle& op, const OpInfo& inf
   return stack;
 }
 
-// Meta kernels written in Python do not always raise what the op raises. The CPU does; on nothing but the sizes, values aside.
-// True when the CPU has no objection, so that the meta kernel was wrong; false when asking would take too much memory.
+// Meta kernels written in Python do not always raise what the op raises. The CPU does; on nothing but the sizes, values
+// aside. True when the CPU has no objection, so that the meta kernel was wrong; false when asking would take too much
+// memory.
 bool cpu_accepts(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args) {
   constexpr int64_t kSmall = 1 << 24;
   int64_t total = 0;
@@ -310,7 +314,8 @@ bool cpu_accepts(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef
 }
 
 // Calls `op` on meta tensors; nothing when PyTorch has no meta kernel for it.
-std::optional<torch::jit::Stack> call_meta(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args) {
+std::optional<torch::jit::Stack> call_meta(const c10::OperatorHandle& op, const OpInfo& info,
+                                           at::ArrayRef<c10::IValue> args) {
   auto stack = arguments_for(op, info, args, &to_meta, c10::DeviceType::Meta);
   try {
     op.callBoxed(&stack);
@@ -370,14 +375,13 @@ void check_cast(const c10::IValue& result, const c10::IValue& target) {
   if (result.isTensor() && target.isTensor() && result.toTensor().defined()) {
     const auto from = result.toTensor().scalar_type();
     const auto to = target.toTensor().scalar_type();
-    TORCH_CHECK(
-        c10::canCast(from, to), "result type ", from, " can't be cast to the desired output type ", to);
+    TORCH_CHECK(c10::canCast(from, to), "result type ", from, " can't be cast to the desired output type ", to);
   }
 }
 
 // The out= tensors whose sizes differ from those of the results.
-std::vector<Resize> needed_resizes(
-    const OpInfo& info, at::ArrayRef<c10::IValue> args, const torch::jit::Stack& results) {
+std::vector<Resize> needed_resizes(const OpInfo& info, at::ArrayRef<c10::IValue> args,
+                                   const torch::jit::Stack& results) {
   std::vector<Resize> resizes;
   int32_t position = 0;
   for (size_t i = 0; i < args.size(); ++i) {
@@ -417,7 +421,8 @@ void check_in_place(const c10::OperatorHandle& op, const OpInfo& info, at::Array
   call_meta(op, info, args);
 }
 
-// ---- the entry -----------------------------------------------------------------------------------------------------------
+// ---- the entry
+// -----------------------------------------------------------------------------------------------------------
 
 // `shapes` says of each new result what it is: -1 a tensor, n a list of n tensors, (k,) the number k.
 std::vector<ReturnPlan> plan_returns(const c10::FunctionSchema& schema, const OpInfo& info, PyObject* shapes) {
@@ -507,7 +512,8 @@ std::unique_ptr<Entry> read_entry(const PyRef& answer, const c10::OperatorHandle
 
 } // namespace
 
-std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> args) {
+std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::OperatorHandle& op,
+                                  at::ArrayRef<c10::IValue> args) {
   const auto& info = signature.op();
   auto key = py_bytes(signature.stable_key());
   auto device = py_int(signature.device());

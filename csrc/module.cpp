@@ -20,10 +20,10 @@ std::unordered_set<std::string> to_set(const std::vector<std::string>& names) {
   return {names.begin(), names.end()};
 }
 
-std::vector<std::string> register_rule_py(
-    const std::string& name, const std::vector<std::string>& fixed, const std::vector<std::string>& runtime,
-    const std::vector<std::string>& mutates, bool wide, bool host_tensors, bool implicit_random,
-    bool range_length) {
+std::vector<std::string> register_rule_py(const std::string& name, const std::vector<std::string>& fixed,
+                                          const std::vector<std::string>& runtime,
+                                          const std::vector<std::string>& mutates, bool wide, bool host_tensors,
+                                          bool implicit_random, bool range_length) {
   RuleTraits rule;
   rule.name = name;
   rule.static_args = to_set(fixed);
@@ -63,7 +63,8 @@ py::dict memory_stats_py(int device) {
   return result;
 }
 
-// The runtime's array behind a tensor that spans its storage in the order of memory; None while nothing has been written.
+// The runtime's array behind a tensor that spans its storage in the order of memory; None while nothing has been
+// written.
 py::object array_of(const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.device().type() == kDevice, "expected a tpu tensor, got one on ", tensor.device());
   auto& state = state_of(tensor);
@@ -73,9 +74,10 @@ py::object array_of(const at::Tensor& tensor) {
   return py::reinterpret_borrow<py::object>(state.value->array());
 }
 
-at::Tensor tensor_from_array(const py::object& array, at::ScalarType dtype, const std::vector<int64_t>& sizes, int device) {
-  auto value = c10::make_intrusive<Value>(
-      array.inc_ref().ptr(), intern_layout(dtype, sizes), static_cast<c10::DeviceIndex>(device));
+at::Tensor tensor_from_array(const py::object& array, at::ScalarType dtype, const std::vector<int64_t>& sizes,
+                             int device) {
+  auto value = c10::make_intrusive<Value>(array.inc_ref().ptr(), intern_layout(dtype, sizes),
+                                          static_cast<c10::DeviceIndex>(device));
   return make_tensor(std::move(value), dtype, sizes, contiguous_strides(sizes));
 }
 
@@ -98,11 +100,13 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_device_count", [](int count) { set_device_count(static_cast<c10::DeviceIndex>(count)); });
   m.def("current_device", [] { return static_cast<int>(current_device()); });
   m.def("set_device", [](int index) { set_current_device(static_cast<c10::DeviceIndex>(index)); });
-  m.def("exchange_device", [](int index) { return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(index))); });
+  m.def("exchange_device",
+        [](int index) { return static_cast<int>(exchange_device(static_cast<c10::DeviceIndex>(index))); });
   m.def("default_generator", [](int index) { return default_generator(static_cast<c10::DeviceIndex>(index)); });
   m.def("memory_stats", &memory_stats_py);
   m.def("reset_peak_memory_stats", [](int device) { reset_peak_memory(static_cast<c10::DeviceIndex>(device)); });
-  m.def("reset_accumulated_memory_stats", [](int device) { reset_accumulated_memory(static_cast<c10::DeviceIndex>(device)); });
+  m.def("reset_accumulated_memory_stats",
+        [](int device) { reset_accumulated_memory(static_cast<c10::DeviceIndex>(device)); });
   m.def("drain_garbage", &drain_garbage);
   m.def("counters", &counters_py);
   m.def("reset_counters", &reset_counters);
@@ -117,9 +121,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("clear_programs", [] { program_table().clear(); });
   m.def("signature_count", [] { return program_table().size(); });
   m.def("array_of", &array_of);
-  m.def("tensor_from_array", [](const py::object& array, const py::object& dtype, const std::vector<int64_t>& sizes, int device) {
-    return tensor_from_array(array, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type, sizes, device);
-  });
+  m.def("tensor_from_array",
+        [](const py::object& array, const py::object& dtype, const std::vector<int64_t>& sizes, int device) {
+          return tensor_from_array(array, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type, sizes, device);
+        });
   m.def("last_launched", [](int device) -> py::object {
     auto* array = last_launched(static_cast<c10::DeviceIndex>(device));
     return array == nullptr ? py::none() : py::reinterpret_borrow<py::object>(array);

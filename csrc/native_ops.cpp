@@ -39,22 +39,20 @@ void check_layout(std::optional<c10::Layout> layout) {
       layout.value_or(c10::kStrided), "; keep the tensor on the CPU, or convert it with .to_dense()");
 }
 
-at::Tensor empty(
-    c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-    std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
+at::Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                 std::optional<c10::Device> device, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
   check_layout(layout);
   DeviceScope scope(device);
-  return at::Tensor(at::detail::empty_generic(
-      size, allocator(), c10::DispatchKeySet(kDispatchKey), dtype.value_or(c10::get_default_dtype_as_scalartype()), format));
+  return at::Tensor(at::detail::empty_generic(size, allocator(), c10::DispatchKeySet(kDispatchKey),
+                                              dtype.value_or(c10::get_default_dtype_as_scalartype()), format));
 }
 
-at::Tensor empty_strided(
-    c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-    std::optional<c10::Device> device, std::optional<bool>) {
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
+                         std::optional<c10::Layout> layout, std::optional<c10::Device> device, std::optional<bool>) {
   check_layout(layout);
   DeviceScope scope(device);
-  return at::Tensor(at::detail::empty_strided_generic(
-      size, stride, allocator(), c10::DispatchKeySet(kDispatchKey), dtype.value_or(c10::get_default_dtype_as_scalartype())));
+  return at::Tensor(at::detail::empty_strided_generic(size, stride, allocator(), c10::DispatchKeySet(kDispatchKey),
+                                                      dtype.value_or(c10::get_default_dtype_as_scalartype())));
 }
 
 void grow_storage(const at::Tensor& self, size_t nbytes) {
@@ -78,7 +76,8 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::op
   return self;
 }
 
-at::Tensor& set_strided(at::Tensor& self, const c10::Storage& source, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
+at::Tensor& set_strided(at::Tensor& self, const c10::Storage& source, int64_t offset, c10::IntArrayRef size,
+                        c10::IntArrayRef stride) {
   at::native::checkSetStorage(self, source, offset, size, stride);
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_storage_offset(offset);
@@ -87,7 +86,8 @@ at::Tensor& set_strided(at::Tensor& self, const c10::Storage& source, int64_t of
   } else {
     impl->set_sizes_and_strides(size, stride);
   }
-  const auto needed = at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), self.element_size(), static_cast<size_t>(offset));
+  const auto needed = at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), self.element_size(),
+                                                       static_cast<size_t>(offset));
   grow_storage(self, needed);
   return self;
 }
@@ -97,8 +97,8 @@ at::Tensor& set_source_storage(at::Tensor& self, at::Storage source) {
   return set_strided(self, source, 0, {elements}, {});
 }
 
-at::Tensor& set_source_storage_offset(
-    at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
+at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
+                                      c10::IntArrayRef stride) {
   return set_strided(self, source, offset, size, stride);
 }
 
@@ -114,7 +114,8 @@ at::Tensor& set_nothing(at::Tensor& self) {
   return set_strided(self, fresh.storage(), 0, {0}, {});
 }
 
-// Module.to keeps its Parameter objects (and with them ties and optimizers) when the two kinds of tensor may be swapped in place.
+// Module.to keeps its Parameter objects (and with them ties and optimizers) when the two kinds of tensor may be swapped
+// in place.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   const auto dense = [](const at::Tensor& t) {
     return t.layout() == c10::kStrided && !t.is_quantized() && (t.device().type() == kDevice || t.device().is_cpu());

@@ -30,7 +30,7 @@ bool is_scalar(c10::TypeKind kind) {
 
 bool is_scalar_list(const c10::Type& type) {
   return type.kind() == c10::TypeKind::ListType &&
-      type.expectRef<c10::ListType>().getElementType()->kind() == c10::TypeKind::NumberType;
+         type.expectRef<c10::ListType>().getElementType()->kind() == c10::TypeKind::NumberType;
 }
 
 ArgKind kind_of(const c10::Argument& argument, const RuleTraits& rule) {
@@ -85,14 +85,14 @@ OpInfo::OpInfo(const c10::FunctionSchema& schema, OpForm op_form, const RuleTrai
     info.keyword = argument.kwarg_only();
     const auto* alias = argument.alias_info();
     info.written = (alias != nullptr && alias->isWrite()) ||
-        std::find(traits.mutates.begin(), traits.mutates.end(), info.name) != traits.mutates.end();
+                   std::find(traits.mutates.begin(), traits.mutates.end(), info.name) != traits.mutates.end();
     info.result_only = op_form == OpForm::kOut && info.written;
     writes = writes || info.written;
     args.push_back(std::move(info));
   }
-  allows_shared_elements = starts_with_any(
-      name, {"aten::fill_", "aten::zero_", "aten::masked_fill_", "aten::index_fill_", "aten::index_put_",
-             "aten::_index_put_impl_", "aten::masked_scatter_"});
+  allows_shared_elements =
+      starts_with_any(name, {"aten::fill_", "aten::zero_", "aten::masked_fill_", "aten::index_fill_",
+                             "aten::index_put_", "aten::_index_put_impl_", "aten::masked_scatter_"});
   // Lists are optimizer state; their ops are elementwise over pairs, and PyTorch does not check them either.
   forbids_overlap = writes && !allows_shared_elements && !starts_with_any(name, {"aten::_foreach", "aten::_fused"});
 }

@@ -11,13 +11,13 @@
 namespace torus {
 
 enum class ArgKind : uint8_t {
-  kTensor, // Tensor, Tensor?
+  kTensor,     // Tensor, Tensor?
   kTensorList, // Tensor[], Tensor?[]
-  kScalar, // traced: Scalar, float, and ints that the rule wants at run time
+  kScalar,     // traced: Scalar, float, and ints that the rule wants at run time
   kScalarList,
   kGenerator,
   kIgnored, // device, layout, pin_memory: they say where, not what
-  kStatic // part of the signature
+  kStatic   // part of the signature
 };
 
 struct ArgInfo {
@@ -40,7 +40,8 @@ struct RuleTraits {
   bool wide = false;
   bool host_tensors = false;
   bool implicit_random = false;
-  // The length of the result follows from the scalars `start`, `end` and `step`: the length joins the signature, they do not.
+  // The length of the result follows from the scalars `start`, `end` and `step`: the length joins the signature, they
+  // do not.
   bool range_length = false;
 };
 
@@ -57,7 +58,8 @@ struct OpInfo {
   bool forbids_overlap = false;
   // It may write to tensors whose elements share memory: one value to all elements, or to chosen ones.
   bool allows_shared_elements = false;
-  // The functional overload that says the sizes and dtypes of the results; none when the rule is of the in-place op itself.
+  // The functional overload that says the sizes and dtypes of the results; none when the rule is of the in-place op
+  // itself.
   std::optional<c10::OperatorHandle> functional;
 };
 

@@ -17,7 +17,7 @@ struct ResultPlan {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   int32_t writes = -1; // index among the tensor arguments
-  bool none = false; // an undefined tensor (an output mask said no)
+  bool none = false;   // an undefined tensor (an output mask said no)
 };
 
 // How one return of the op is made from the arguments and the results.
@@ -39,12 +39,12 @@ struct Entry {
   enum Kind : uint8_t {
     kProgram,
     kResizeThenRetry, // an out= tensor has other sizes than the result
-    kFallback // no lowering for these arguments: runs on the CPU
+    kFallback         // no lowering for these arguments: runs on the CPU
   } kind = kProgram;
   Key key;
   PyRef execute;
   PyRef handlers;
-  PyRef checks; // messages of the index checks, whose reports are the last results
+  PyRef checks;                // messages of the index checks, whose reports are the last results
   std::vector<int32_t> inputs; // tensor arguments, in the program's order
   bool takes_pack = false;
   std::vector<ResultPlan> results;
@@ -71,7 +71,9 @@ class ProgramTable {
 
 ProgramTable& program_table();
 
-// Makes the entry for a signature that is not in the table: asks PyTorch for the results' metadata, and Python for the program.
-std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::OperatorHandle& op, at::ArrayRef<c10::IValue> args);
+// Makes the entry for a signature that is not in the table: asks PyTorch for the results' metadata, and Python for the
+// program.
+std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::OperatorHandle& op,
+                                  at::ArrayRef<c10::IValue> args);
 
 } // namespace torus

@@ -16,7 +16,17 @@ namespace torus {
 namespace {
 
 // Tags make the words of a key self-delimiting.
-enum Tag : uint64_t { kTagNone = 1, kTagTensor, kTagHostScalar, kTagScalar, kTagList, kTagInt, kTagFloat, kTagString, kTagRandom };
+enum Tag : uint64_t {
+  kTagNone = 1,
+  kTagTensor,
+  kTagHostScalar,
+  kTagScalar,
+  kTagList,
+  kTagInt,
+  kTagFloat,
+  kTagString,
+  kTagRandom
+};
 
 constexpr uint64_t tag(Tag t, uint64_t payload = 0) {
   return static_cast<uint64_t>(t) | payload << 8;
@@ -151,7 +161,7 @@ Signature::Signature(const OpInfo& op, at::ArrayRef<c10::IValue> args) : op_(op)
     device_ = current_device();
   }
   key_[0] = op.id | static_cast<uint64_t>(precision()) << 32 |
-      static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 40 | static_cast<uint64_t>(device_) << 48;
+            static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) << 40 | static_cast<uint64_t>(device_) << 48;
   pack_scalars();
   if (random_word_ >= 0) {
     random_word_ = static_cast<int32_t>(pack_.size());
@@ -254,18 +264,16 @@ void Signature::add_device_tensor(const ArgInfo& info, const at::Tensor& tensor)
   const bool contiguous = tensor.is_contiguous();
   const int64_t span = contiguous ? tensor.numel() : span_of(tensor);
   const bool whole = span == arg.storage_numel && nbytes % itemsize == 0;
-  TORCH_CHECK(
-      span == 0 || tensor.storage_offset() + span <= arg.storage_numel, op_.name, ": argument '", info.name,
-      "' with sizes ", tensor.sizes(), ", strides ", tensor.strides(), " and offset ", tensor.storage_offset(),
-      " reaches beyond its storage of ", nbytes, " bytes");
+  TORCH_CHECK(span == 0 || tensor.storage_offset() + span <= arg.storage_numel, op_.name, ": argument '", info.name,
+              "' with sizes ", tensor.sizes(), ", strides ", tensor.strides(), " and offset ", tensor.storage_offset(),
+              " reaches beyond its storage of ", nbytes, " bytes");
   arg.offset_word = whole || span == 0 ? -1 : 0;
 
   const auto sizes = tensor.sizes();
   const auto* layout = arg.value ? arg.value->layout() : nullptr;
-  key_.push_back(tag(
-      kTagTensor,
-      static_cast<uint64_t>(dtype) | sizes.size() << 8 | uint64_t{contiguous} << 16 | uint64_t{whole} << 17 |
-          uint64_t{layout == nullptr} << 18 | static_cast<uint64_t>(arg.slot) << 24));
+  key_.push_back(tag(kTagTensor, static_cast<uint64_t>(dtype) | sizes.size() << 8 | uint64_t{contiguous} << 16 |
+                                     uint64_t{whole} << 17 | uint64_t{layout == nullptr} << 18 |
+                                     static_cast<uint64_t>(arg.slot) << 24));
   key_.append(sizes.begin(), sizes.end());
   if (!contiguous) {
     key_.append(tensor.strides().begin(), tensor.strides().end());
@@ -278,11 +286,10 @@ void Signature::add_device_tensor(const ArgInfo& info, const at::Tensor& tensor)
 }
 
 void Signature::add_host_tensor(const ArgInfo& info, const at::Tensor& tensor) {
-  TORCH_CHECK(
-      tensor.device().is_cpu() && !info.written && (tensor.dim() == 0 || op_.rule.host_tensors),
-      "Expected all tensors to be on the same device, but found at least two devices, tpu:",
-      static_cast<int>(device_ < 0 ? current_device() : device_), " and ", tensor.device(), "! (argument '", info.name,
-      "' of ", op_.name, ")");
+  TORCH_CHECK(tensor.device().is_cpu() && !info.written && (tensor.dim() == 0 || op_.rule.host_tensors),
+              "Expected all tensors to be on the same device, but found at least two devices, tpu:",
+              static_cast<int>(device_ < 0 ? current_device() : device_), " and ", tensor.device(), "! (argument '",
+              info.name, "' of ", op_.name, ")");
   if (tensor.dim() == 0 && tensor.layout() == at::kStrided) {
     auto scalar = read_host_scalar(tensor);
     key_.push_back(tag(kTagHostScalar, static_cast<uint64_t>(scalar.dtype) | uint64_t{scalar.wrapped} << 8));
@@ -374,7 +381,7 @@ void Signature::push_words(uint64_t bits, int count) {
 
 void Signature::pack_scalars() {
   const bool wide = op_.rule.wide || has_64bit_float_ || tensors_.empty() ||
-      (!has_float_ && c10::get_default_dtype_as_scalartype() == at::kDouble);
+                    (!has_float_ && c10::get_default_dtype_as_scalartype() == at::kDouble);
   for (auto& scalar : scalars_) {
     const bool own_64bit = scalar.from_tensor && !scalar.wrapped && is_64bit_float(scalar.dtype);
     const bool as_float = scalar.kind == ScalarKind::kFloat || scalar.kind == ScalarKind::kComplex;

@@ -1,5 +1,5 @@
-// The signature of a call: everything that decides its program, and nothing else. Scalar values and storage offsets are not in it;
-// they are packed into one small array that the program takes as its last argument.
+// The signature of a call: everything that decides its program, and nothing else. Scalar values and storage offsets are
+// not in it; they are packed into one small array that the program takes as its last argument.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,8 +31,8 @@ enum class ScalarKind : uint8_t { kBool, kInt, kFloat, kComplex };
 
 struct ScalarArg {
   ScalarKind kind;
-  bool from_tensor; // a CPU tensor without dimensions: it keeps its own dtype
-  bool wrapped; // a Python number
+  bool from_tensor;      // a CPU tensor without dimensions: it keeps its own dtype
+  bool wrapped;          // a Python number
   c10::ScalarType dtype; // of the CPU tensor
   int64_t integer;
   double real;
@@ -74,7 +74,8 @@ class Signature {
     return random_word_;
   }
 
-  // The same bytes for the same signature in every process: the key, with names and contents where it has numbers of this process.
+  // The same bytes for the same signature in every process: the key, with names and contents where it has numbers of
+  // this process.
   std::string stable_key() const;
 
   // Fills in what changes from call to call without changing the program: the random state.
@@ -110,7 +111,8 @@ class Signature {
   bool has_float_ = false;
 };
 
-// Precision of float32 matmul and convolution: 0 "default", 1 "high", 2 "highest"; -1 follows torch.set_float32_matmul_precision.
+// Precision of float32 matmul and convolution: 0 "default", 1 "high", 2 "highest"; -1 follows
+// torch.set_float32_matmul_precision.
 int precision();
 void set_precision(int value);
 

@@ -179,9 +179,8 @@ StorageState& state_of(const c10::StorageImpl& storage) {
     return *static_cast<StorageState*>(pointer.get_context());
   }
   auto* state = find_state(pointer.get());
-  TORCH_CHECK(
-      state != nullptr && state->begin == reinterpret_cast<uintptr_t>(pointer.get()), "this storage on ", pointer.device(),
-      " was not made by torus; copy the tensor with .to(\"tpu\")");
+  TORCH_CHECK(state != nullptr && state->begin == reinterpret_cast<uintptr_t>(pointer.get()), "this storage on ",
+              pointer.device(), " was not made by torus; copy the tensor with .to(\"tpu\")");
   return *state;
 }
 
@@ -208,8 +207,8 @@ at::Tensor make_tensor(ValuePtr value, c10::ScalarType dtype, c10::IntArrayRef s
   const auto nbytes = static_cast<size_t>(value->layout()->nbytes());
   auto pointer = allocate_on(nbytes, value->device());
   static_cast<StorageState*>(pointer.get_context())->value = std::move(value);
-  auto storage = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), nbytes, std::move(pointer), allocator(), /*resizable=*/true);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes, std::move(pointer),
+                                                       allocator(), /*resizable=*/true);
   auto tensor = at::detail::make_tensor_base<c10::TensorImpl>(
       c10::Storage(std::move(storage)), c10::DispatchKeySet(kDispatchKey), c10::scalarTypeToTypeMeta(dtype));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);

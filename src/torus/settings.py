@@ -158,7 +158,7 @@ SETTINGS: tuple[Setting, ...] = (
         "bool",
         True,
         ("TORUS_PREFETCH",),
-        "Loads the programs that the last run of the same script used, in the background, as soon as the device is used.",
+        "Loads the programs that the script's last run used, in the background, as soon as the device is used.",
         _boolean,
     ),
     Setting(

@@ -17,8 +17,8 @@ DTYPES = (torch.float32, torch.float64, torch.int64, torch.bfloat16, torch.bool)
 EXTRA_DTYPES = (torch.complex64,)
 
 SHAPES = ((3, 4), (6,), (2, 3, 2), (1, 4), (), (4, 4), (2, 0))
-FAMILIES = ((VIEWS, 9), (WRITES, 8), (READS, 4))
-LONGEST = 14
+FAMILIES = ((VIEWS, 9), (WRITES, 8), (READS, 5))
+LONGEST = 18
 
 
 def fuzz(seed: int, dtypes: Sequence[torch.dtype] = DTYPES) -> tuple[Program, Mismatch | None]:
@@ -26,7 +26,7 @@ def fuzz(seed: int, dtypes: Sequence[torch.dtype] = DTYPES) -> tuple[Program, Mi
     rng = random.Random(f"torus {seed}")
     chooser = Chooser(rng, rng.choice(list(dtypes)))
     program = Program(seed)
-    length = rng.randint(4, LONGEST)
+    length = rng.randint(6, LONGEST)
     families = [*FAMILIES, (GRADIENTS, 5)] if chooser.dtype.is_floating_point and rng.random() < 0.6 else list(FAMILIES)
 
     def next_line(pair: Pair, number: int) -> str | None:

@@ -155,6 +155,40 @@ def as_strided(c: Chooser) -> str | None:
     return f"{c.new()} = {found[0]}.as_strided({pattern})"
 
 
+CHAINS = {
+    1: ["[1:][::2]", "[::2][1:]", "[None, ::2].expand(2, -1)", ".unfold(0, 2, 1)[1:]", ".unfold(0, 2, 2).t()"],
+    2: [
+        ".t()[::2]",
+        "[1:, 1:].t()",
+        "[:, ::2].t()",
+        ".t()[1:, ::2]",
+        "[:, 1:3]",
+        ".t()[1]",
+        ".unfold(1, 2, 1)[1:]",
+        "[::2].t()[:, None]",
+        ".expand(2, -1, -1).permute(2, 0, 1)[1:]",
+        "[1:].diagonal()",
+    ],
+    3: [
+        ".permute(2, 0, 1)[:, 1:]",
+        "[:, ::2].transpose(0, 2)",
+        ".permute(1, 2, 0)[::2]",
+        "[1].t()[:, 1:]",
+        "[..., 1].t()",
+        "[:, 1:, ::2].permute(1, 0, 2)",
+        ".transpose(1, 2)[:, 1:, ::2]",
+    ],
+}
+
+
+@statement(VIEWS, 6)
+def chain(c: Chooser) -> str | None:
+    """Steps, gaps and permutations together: what a program must untangle."""
+    if (found := c.tensor(lambda t: t.dim() in CHAINS)) is None:
+        return None
+    return f"{c.new()} = {found[0]}{c.any(CHAINS[found[1].dim()])}"
+
+
 @statement(VIEWS)
 def parts(c: Chooser) -> str | None:
     if (found := _with_dims(c, 1)) is None:

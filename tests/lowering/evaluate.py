@@ -42,7 +42,12 @@ def to_torch(array: Any) -> torch.Tensor:
 def _operand(value: Any, wide: bool) -> Operand:
     if isinstance(value, torch.Tensor):
         return Operand(to_numpy(value), 2 if value.dim() else 1)
-    kind = {bool: "bool", int: "int64", float: "float64" if wide else "float32", complex: "complex128" if wide else "complex64"}
+    kind = {
+        bool: "bool",
+        int: "int64",
+        float: "float64" if wide else "float32",
+        complex: "complex128" if wide else "complex64",
+    }
     return Operand(np.asarray(value, kind[type(value)]), 0)
 
 

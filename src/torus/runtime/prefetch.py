@@ -1,7 +1,8 @@
 """Loads, on a thread of its own, the programs that the last run of the same script used.
 
-Loading an executable takes about a millisecond, so that the first step of a second process would wait for each of its programs
-in turn, while before it, as a rule, the script loads data and weights. What a run used is written at its end, one small file a script.
+Loading an executable takes about a millisecond, so that the first step of a second process would wait for each of its
+programs in turn, while before it, as a rule, the script loads data and weights. What a run used is written at its end,
+one small file a script.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _thread: threading.Thread | None = None
 
 
 def script_identity() -> str | None:
-    """What names this script in the cache: the path of its main file and its place among modules; None when there is no file."""
+    """What names this script in the cache: the path of its main file and its place among modules; None when there is no
+    file.
+    """
     main = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
     if path is None:
@@ -41,7 +44,9 @@ def script_identity() -> str | None:
 
 
 def begin(cache: ProgramCache) -> None:
-    """Start loading, and arrange for this run's programs to be written down. Does nothing the second time, or without a disk cache."""
+    """Start loading, and arrange for this run's programs to be written down. Does nothing the second time, or without a
+    disk cache.
+    """
     global _thread
     disk, script = cache.disk(), script_identity()
     if _thread is not None or disk is None or script is None or not settings.get("prefetch"):

@@ -123,9 +123,7 @@ class ProgramCache:
             ),
         )
 
-    def lookup_signature(
-        self, key: bytes, device_index: int, counted: bool = True
-    ) -> tuple[Program, bytes] | None:
+    def lookup_signature(self, key: bytes, device_index: int, counted: bool = True) -> tuple[Program, bytes] | None:
         """See the function of this name."""
         disk = self.disk()
         found = disk.signature(keys.signature(key, self._environment(device_index))) if disk is not None else None

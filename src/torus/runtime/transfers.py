@@ -40,7 +40,8 @@ def from_numpy(values: np.ndarray[Any, Any], device_index: int = 0, copy: bool =
 
 
 def word_uploader(words: int, device_index: int) -> tuple[Any, tuple[Any, ...], int]:
-    """A bound call that sends `words` uint32 to a device: the call, its arguments, and the address where it reads the words.
+    """A bound call that sends `words` uint32 to a device: the call, its arguments, and the address where it reads the
+    words.
 
     The call copies before it returns, so the words may be overwritten at once. The fastest way in for a few scalars.
     """

@@ -1,4 +1,4 @@
-"""From a signature to the function that JAX traces: unpack the arguments, call the rule, lay the results out in memory."""
+"""From a signature to the function that JAX traces: unpack the arguments, call the rule, lay out the results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Plan:
 
 
 class Builder:
-    """Traces one request. `promises` are PyTorch's metadata of the functional results, None when it has none for this op.
+    """Traces one request. `promises` are PyTorch's metadata of the functional results, None when it has none for this
+    op.
 
     `function` is what JAX traces over `avals`; it fills in `plan`.
     """
@@ -220,7 +221,7 @@ def _tensor_indices(encoded: tuple[str, Any]) -> list[int]:
 
 
 def _count(promise: Any) -> int | tuple[int]:
-    """What the core needs to know of a new result: -1 for a tensor, n for a list of n tensors, (k,) for the number k."""
+    """What the core must know of a new result: -1 for a tensor, n for a list of n tensors, (k,) for the number k."""
     if isinstance(promise, int):
         return (promise,)
     return len(promise) if isinstance(promise, list) else -1

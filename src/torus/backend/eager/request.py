@@ -11,7 +11,9 @@ from torus.backend.lowering.strided import View
 
 
 class TensorArg(NamedTuple):
-    """A tensor argument: its view, and the array that its storage holds (`layout`; None while nothing has been written)."""
+    """A tensor argument: its view, and the array that its storage holds (`layout`; None while nothing has been
+    written).
+    """
 
     dtype: torch.dtype
     sizes: tuple[int, ...]
@@ -34,7 +36,7 @@ class TensorArg(NamedTuple):
 
 
 class ScalarArg(NamedTuple):
-    """A number that is packed into the program's last argument; `dtype` is set for a CPU tensor, which keeps its own."""
+    """A number in the pack, the last argument; `dtype` is set for a CPU tensor, which keeps its own."""
 
     kind: str
     packed: torch.dtype
@@ -90,7 +92,9 @@ class Promise(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How one result of a program is stored: the tensor's metadata, the array's layout, and which tensor argument it is written to (-1: none)."""
+    """How one result of a program is stored: the tensor's metadata, the array's layout, and which tensor argument it is
+    written to (-1: none).
+    """
 
     dtype: torch.dtype
     sizes: tuple[int, ...]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.utils.dlpack
 
 from torus import runtime, settings
 from torus.backend import lowering
@@ -55,7 +54,7 @@ def to_dlpack(array: Any) -> Any:
     if runtime.platform_name() == "cpu":
         return runtime.to_dlpack(array)
     copied = np.array(runtime.to_numpy(array)).reshape(-1).view(np.uint8)
-    return torch.utils.dlpack.to_dlpack(torch.from_numpy(copied))
+    return torch.from_numpy(copied).__dlpack__()
 
 
 @cache
@@ -79,8 +78,8 @@ def _checks_bounds() -> bool:
 def compiler_options(platform: str, text: str) -> dict[str, Any]:
     """Options for a program of one op.
 
-    Measured: XLA:CPU's fusion emitters double the compile time of a program of one kernel and halve that of one with reductions, and its
-    ynn library makes the gradient of a convolution five times slower than XLA's own code.
+    Measured: XLA:CPU's fusion emitters double the compile time of a program of one kernel and halve that of one with
+    reductions, and its ynn library makes the gradient of a convolution five times slower than XLA's own code.
     """
     options = numerics.compiler_options()
     if platform == "cpu" and "stablehlo.reduce" not in text:
@@ -110,7 +109,9 @@ def lookup(signature: bytes, device: int) -> tuple[Any, ...] | None:
 
 
 def build(signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None) -> tuple[Any, ...] | None:
-    """Lower and compile the program of a signature; None when its rule cannot express it (the core then runs the op on the CPU)."""
+    """Lower and compile the program of a signature; None when its rule cannot express it (the core then runs the op on
+    the CPU).
+    """
     request = Request.from_core(fields)
     platform = runtime.platform_name()
     builder = Builder(request, RULES[request.rule], promises, platform, _checks_bounds())

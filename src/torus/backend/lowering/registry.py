@@ -1,8 +1,9 @@
 """The rule registry: one table from an ATen overload to the function that says what it computes.
 
-A rule takes the arguments of its op in schema order. Tensors arrive as JAX arrays of the tensor's own sizes (memory layout
-never reaches a rule), `Scalar` and `float` arguments as 0-d arrays that are traced (a new value compiles nothing), and
-everything else (ints, lists, bools, strings, dtypes) as plain Python values. It returns one array, or a tuple of them.
+A rule takes the arguments of its op in schema order. Tensors arrive as JAX arrays of the tensor's own sizes (memory
+layout never reaches a rule), `Scalar` and `float` arguments as 0-d arrays that are traced (a new value compiles
+nothing), and everything else (ints, lists, bools, strings, dtypes) as plain Python values. It returns one array, or a
+tuple of them.
 
 The same rule serves the functional op, its in-place form and its `out=` form; dtype, sizes and strides of the results
 come from PyTorch's meta kernels and the values are cast to them.
@@ -56,17 +57,22 @@ def lowers(
     """Register a rule for one or more ATen overloads, named as in ``"aten::add.Tensor"``.
 
     promote: ``"result"`` converts every tensor and scalar argument to the dtype of the first result (half precisions to
-        float32, as PyTorch computes them); ``"common"`` to the promoted dtype of the arguments (comparisons). None: as they are.
+        float32, as PyTorch computes them); ``"common"`` to the promoted dtype of the arguments (comparisons). None: as
+        they are.
     static: `Scalar`/`float` arguments that the program must know as Python values.
     runtime: `int` arguments that should be traced instead of specialised.
     wide: scalars keep 64 bits even where the tensors have 32.
-    mutates: arguments that the op writes although its schema does not say so; the rule returns their new values after its results
+    mutates: arguments that the op writes although its schema does not say so; the rule returns their new values after
+    its results
         (None for an argument that was None).
-    host_tensors: CPU tensors with dimensions are moved to the device, as CUDA does for indices; otherwise they are an error.
+    host_tensors: CPU tensors with dimensions are moved to the device, as CUDA does for indices; otherwise they are an
+    error.
 
-    range_length: the traced scalars `start`, `end` and `step` decide the length of the result, which so joins the signature in their place.
+    range_length: the traced scalars `start`, `end` and `step` decide the length of the result, which so joins the
+    signature in their place.
 
-    A rule with a keyword-only parameter ``out`` receives the `OutSpec` of its result (a tuple of them when there are several).
+    A rule with a keyword-only parameter ``out`` receives the `OutSpec` of its result (a tuple of them when there are
+    several).
     Raises ValueError when two rules claim one op in the same registry.
     """
 
@@ -75,9 +81,20 @@ def lowers(
         wants_out = "out" in code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
         for name in names:
             if name in RULES:
-                raise ValueError(f"{name} already has a rule: {RULES[name].fn.__module__}.{RULES[name].fn.__qualname__}")
+                raise ValueError(
+                    f"{name} already has a rule: {RULES[name].fn.__module__}.{RULES[name].fn.__qualname__}"
+                )
             RULES[name] = Rule(
-                name, fn, promote, frozenset(static), frozenset(runtime), wide, mutates, host_tensors, range_length, wants_out
+                name,
+                fn,
+                promote,
+                frozenset(static),
+                frozenset(runtime),
+                wide,
+                mutates,
+                host_tensors,
+                range_length,
+                wants_out,
             )
         return fn
 

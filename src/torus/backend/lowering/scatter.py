@@ -78,7 +78,9 @@ def index_fill(self: Any, dim: int, index: Any, value: Any) -> Any:
     target, flat = at_least_1d(self), index.reshape(-1)
     size = target.shape[ax]
     check_bounds(flat, size, ax)
-    updates = jnp.broadcast_to(as_element(value, str(self.dtype)), (*target.shape[:ax], flat.size, *target.shape[ax + 1 :]))
+    updates = jnp.broadcast_to(
+        as_element(value, str(self.dtype)), (*target.shape[:ax], flat.size, *target.shape[ax + 1 :])
+    )
     return _scatter_rows(lax.scatter, target, ax, _dropping(wrap(flat, size), size), updates).reshape(self.shape)
 
 
