@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
                 print("\n" + text(TITLES[group], results[group]), flush=True)
             except Exception as error:
                 found["errors"][group] = str(error)
-                print(f"\n{TITLES[group]}\n\n  BROKE: {error}", flush=True)
+                print(f"\n{TITLES[group]}\n\n  BROKE: {(str(error).splitlines() or [repr(error)])[-1]}", flush=True)
         found["places"] = session.describe()
         found["peers"] = {name: session.missing.get(name, "measured") for name in places.PEERS}
     finally:

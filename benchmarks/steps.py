@@ -127,7 +127,7 @@ def run(workers: Sequence[Worker], rounds: int, quick: bool) -> Result:
 
 
 def _measure(workers: Sequence[Worker], workload: str, rounds: int, quick: bool) -> dict[str, list[Any]]:
-    number = 2 if quick else 50 if workload in JUDGED else 4
+    number = 2 if quick else 20 if workload in JUDGED else 3
     for worker in workers:
         worker.call("benchmarks.steps:sample", workload=workload, number=min(number, 10))
     return in_turn(workers, rounds, "benchmarks.steps:sample", workload=workload, number=number)

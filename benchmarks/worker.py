@@ -124,6 +124,7 @@ def serve(requests: TextIO, answers: TextIO) -> None:
     for line in requests:
         request = json.loads(line)
         try:
+            answer: dict[str, Any]
             if "enter" in request:
                 place = places.enter(request["enter"]) if request["enter"] else None
                 answer = {"result": places.describe(place)}

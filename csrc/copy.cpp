@@ -140,6 +140,14 @@ at::Tensor raw(const at::Tensor& tensor) {
   return result.is_neg() ? at::_neg_view(result) : result;
 }
 
+// Two names of the same elements: there is nothing to copy, even where elements share memory.
+bool same_view(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_same(b) ||
+         (a.has_storage() && b.has_storage() && a.is_alias_of(b) && a.storage_offset() == b.storage_offset() &&
+          a.sizes() == b.sizes() && a.strides() == b.strides() && a.scalar_type() == b.scalar_type() &&
+          a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg());
+}
+
 void copy_raw(const at::Tensor& self, const at::Tensor& dst) {
   if (is_device(self) && is_device(dst)) {
     self.device() == dst.device() ? copy_on_device(self, dst) : copy_across_devices(self, dst);
@@ -151,6 +159,9 @@ void copy_raw(const at::Tensor& self, const at::Tensor& dst) {
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
+  if (same_view(self, dst)) {
+    return dst;
+  }
   at::assert_no_internal_overlap(dst);
   if (is_device(self)) {
     at::assert_no_partial_overlap(dst, self);
@@ -158,7 +169,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool) {
   if (self.sizes() != dst.sizes()) {
     return copy_from(self.expand(dst.sizes()), dst, false);
   }
-  if (self.is_same(dst) || self.numel() == 0) {
+  if (self.numel() == 0) {
     return dst;
   }
   // Programs know nothing of the bits: copy what is stored, then settle the difference.

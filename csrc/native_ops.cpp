@@ -64,6 +64,9 @@ void grow_storage(const at::Tensor& self, size_t nbytes) {
 
 const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
   auto* impl = self.unsafeGetTensorImpl();
+  if (self.sizes() == size && !format.has_value()) {
+    return self;
+  }
   if (self.sizes() != size) {
     impl->set_sizes_contiguous(size);
   }

@@ -19,8 +19,9 @@ bool passes(const torus::test::Case& test) {
   } catch (const std::exception& error) {
     failures.push_back(std::string("threw ") + error.what());
   }
+  std::printf("%s %s\n", failures.empty() ? "passed" : "FAILED", test.name);
   for (const auto& failure : failures) {
-    std::printf("%s: %s\n", test.name, failure.c_str());
+    std::printf("  %s\n", failure.c_str());
   }
   return failures.empty();
 }
@@ -28,6 +29,7 @@ bool passes(const torus::test::Case& test) {
 } // namespace
 
 int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0); // so that a crash shows after which test it came
   Py_InitializeEx(0);
   int passed = 0;
   int failed = 0;

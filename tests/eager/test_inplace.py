@@ -314,3 +314,73 @@ def test_number_tensor_from_the_host_is_accepted(device: str) -> None:
     x = torch.ones(3, device=device)
     x.add_(torch.tensor(2.5))
     assert x.cpu().tolist() == [3.5, 3.5, 3.5]
+
+
+def test_copy_between_views_of_the_same_data_does_nothing(device: str) -> None:
+    x = ramp(device, 4).expand(2, 4)
+    x.copy_(x[...])
+    assert x.cpu()[1].tolist() == [0, 1, 2, 3]
+
+
+def test_resize_to_the_same_sizes_leaves_the_storage_alone(device: str) -> None:
+    x = ramp(device, 4)
+    view = x.unfold(0, 2, 1)[1:]
+    view.resize_(2, 2)
+    assert x.untyped_storage().nbytes() == 16
+    assert view.stride() == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.fill_(1j),
+        lambda x: x.masked_fill_(x > 1, 1j),
+        lambda x: x.scatter_(0, torch.tensor([0]).to(x.device), 1j),
+        lambda x: x.index_fill_(0, torch.tensor([0]).to(x.device), 1j),
+        lambda x: x.__setitem__(0, 1j),
+    ],
+    ids=["fill_", "masked_fill_", "scatter_", "index_fill_", "setitem"],
+)
+def test_complex_number_does_not_fit_a_real_tensor(write: Callable[[torch.Tensor], Any], device: str) -> None:
+    for x in pair(torch.ones(3), device):
+        with pytest.raises(RuntimeError, match=r"value cannot be converted|Converting complex Scalar"):
+            write(x)
+
+
+def test_bools_are_not_subtracted(device: str) -> None:
+    mask = torch.tensor([True, False]).to(device)
+    for subtract in (
+        lambda: mask - 1,
+        lambda: 1 - mask,
+        lambda: mask - mask,
+        lambda: torch.ones(2, device=device) - mask,
+    ):
+        with pytest.raises(RuntimeError, match=r"Subtraction, the `-` operator, with (a|two) bool tensor"):
+            subtract()
+
+
+def test_index_is_not_looked_at_where_rows_are_empty(device: str) -> None:
+    x, index = torch.zeros(1, 0, device=device), torch.tensor([1, 0]).to(device)
+    assert x[index].shape == (2, 0)
+    x.index_fill_(0, index, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_strides_of_an_elementwise_result(dtype: torch.dtype, device: str) -> None:
+    """The CPU makes dense tensors of mixed dtypes first, which decides between strides where several would do."""
+
+    def run(where: str) -> torch.Tensor:
+        permuted = ramp(where, 2, 3, 2, dtype=dtype).permute(1, 0, 2)
+        return torch.ones((), dtype=torch.float32, device=where).expand(3, 2, 2) * permuted
+
+    def run_uniform(where: str) -> torch.Tensor:
+        permuted = ramp(where, 2, 3, 2, dtype=dtype).permute(1, 0, 2)
+        return torch.ones((), dtype=dtype, device=where).expand(3, 2, 2) * permuted
+
+    def run_ambiguous(where: str) -> torch.Tensor:
+        repeated = ramp(where, 3, 4, dtype=dtype).expand(2, -1, -1).permute(2, 0, 1)[1:]
+        return repeated + ramp(where, 3, 2).t()
+
+    agree(run, device)
+    agree(run_uniform, device)
+    agree(run_ambiguous, device)

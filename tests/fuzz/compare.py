@@ -13,7 +13,7 @@ _METADATA: dict[str, Callable[[torch.Tensor], Any]] = {
     "dtype": lambda t: t.dtype,
     "size": lambda t: tuple(t.shape),
     "stride": lambda t: _significant_strides(t),
-    "storage_offset": lambda t: t.storage_offset(),
+    "storage_offset": lambda t: t.storage_offset() if t.numel() else 0,
     "_version": lambda t: t._version,
     "_is_view": lambda t: t._is_view(),
     "is_contiguous": lambda t: t.is_contiguous(),

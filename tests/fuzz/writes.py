@@ -153,7 +153,7 @@ def along_dimension(c: Chooser) -> str | None:
 
 @statement(WRITES, 2)
 def out(c: Chooser) -> str | None:
-    target = c.tensor(lambda t: c.calculable(t) and not overlaps_itself(t) and not t.requires_grad)
+    target = c.tensor(lambda t: _grows_defined(c, t) and not overlaps_itself(t) and not t.requires_grad)
     if target is None:
         return None
     x, t = target
@@ -168,12 +168,17 @@ def out(c: Chooser) -> str | None:
             "torch.add({y}, 1, out={x})",
             "torch.neg({y}, out={x})" if t.dtype == s.dtype else "torch.add({y}, 2, out={x})",
             "torch.mul({y}, {y}, out={x})",
-            "torch.cat(({y}, {y}), out={x})",
+            "torch.cat(({y}, {y}), out={x})" if torch.can_cast(s.dtype, t.dtype) else "torch.mul({y}, 2, out={x})",
             "torch.sum({y}, -1, out={x})",
             "torch.eq({y}, 1, out={x})",
         ]
     )
     return form.format(x=x, y=y)
+
+
+def _grows_defined(c: Chooser, t: torch.Tensor) -> bool:
+    """An offset behind the end of the storage would leave undefined elements before it when the storage grows."""
+    return c.calculable(t) and t.storage_offset() * t.element_size() <= t.untyped_storage().nbytes()
 
 
 def _no_growth(target: torch.Tensor, source: torch.Tensor) -> bool:
@@ -206,7 +211,7 @@ def metadata(c: Chooser) -> str | None:
 
 @statement(WRITES)
 def resize(c: Chooser) -> str | None:
-    if (found := c.tensor(lambda t: c.calculable(t) and (not t.requires_grad or c.chance(0.1)))) is None:
+    if (found := c.tensor(lambda t: _grows_defined(c, t) and (not t.requires_grad or c.chance(0.1)))) is None:
         return None
     sizes = c.few(["(2, 2)", "(3, 4)", "(7,)", "()", "(0,)", "(5, 2)"])
     return f"{found[0]}.resize_({sizes}).fill_(1)"

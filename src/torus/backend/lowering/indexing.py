@@ -34,7 +34,8 @@ def plan(shape: Sequence[int], indices: Sequence[Any]) -> Plan:
     for i in dims:
         if str(indices[i].dtype) in ("bool", "uint8"):
             raise NotImplementedError("index with a boolean mask: the sizes of the result depend on its values")
-        check_bounds(indices[i], shape[i], i)
+        if shape[i] == 0 or 0 not in (size for d, size in enumerate(shape) if d not in dims):
+            check_bounds(indices[i], shape[i], i)  # ATen does not look at the index where the result has no elements
     arrays = jnp.broadcast_arrays(*[wrap(indices[i], shape[i]) for i in dims])
     batch = arrays[0].shape
     first = dims[0] if dims == tuple(range(dims[0], dims[-1] + 1)) else 0

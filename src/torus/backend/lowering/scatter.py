@@ -72,12 +72,18 @@ def index_copy(self: Any, dim: int, index: Any, source: Any) -> Any:
     return _index_rows(lax.scatter, self, dim, index, source)
 
 
+def _check_rows(target: Any, ax: int, index: Any, lower: int | None = None) -> None:
+    """Bounds of an index of rows; ATen does not look at it where rows have no elements."""
+    if 0 not in (*target.shape[:ax], *target.shape[ax + 1 :]):
+        check_bounds(index, target.shape[ax], ax, lower=lower)
+
+
 @lowers("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor")
 def index_fill(self: Any, dim: int, index: Any, value: Any) -> Any:
     ax = axis(dim, self.ndim)
     target, flat = at_least_1d(self), index.reshape(-1)
     size = target.shape[ax]
-    check_bounds(flat, size, ax)
+    _check_rows(target, ax, flat)
     updates = jnp.broadcast_to(
         as_element(value, str(self.dtype)), (*target.shape[:ax], flat.size, *target.shape[ax + 1 :])
     )
@@ -229,7 +235,7 @@ def _index_rows(combine: Combine, x: Any, dim: int, index: Any, source: Any) -> 
     """The `index_*_` family: a 1-d index that does not count from the end."""
     ax = axis(dim, x.ndim)
     target, flat = at_least_1d(x), index.reshape(-1)
-    check_bounds(flat, target.shape[ax], ax, lower=0)
+    _check_rows(target, ax, flat, lower=0)
     updates = source.reshape(*target.shape[:ax], flat.size, *target.shape[ax + 1 :])
     return _scatter_rows(combine, target, ax, _dropping(flat, target.shape[ax]), updates).reshape(x.shape)
 
