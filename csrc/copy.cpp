@@ -69,15 +69,15 @@ void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
 
 at::Tensor to_device(const at::Tensor& source, c10::DeviceIndex index) {
   GilGuard gil;
-  auto& state = state_of(source);
+  const auto value = state_of(source).value; // another thread may write the storage while this one copies
   auto result =
       at::empty_strided(source.sizes(), source.strides(), source.options().device(c10::Device(kDevice, index)));
-  if (!state.value) {
+  if (!value) {
     return result;
   }
   auto device = checked(PyLong_FromLong(index));
-  auto array = call_seam("copy_to_device", {state.value->array(), device.get()});
-  state_of(result).value = c10::make_intrusive<Value>(array.release(), state.value->layout(), index);
+  auto array = call_seam("copy_to_device", {value->array(), device.get()});
+  state_of(result).value = c10::make_intrusive<Value>(array.release(), value->layout(), index);
   return result;
 }
 
@@ -118,12 +118,12 @@ void copy_from_host(const at::Tensor& source, const at::Tensor& target) {
 at::Tensor on_host(const at::Tensor& source) {
   GilGuard gil;
   drain_garbage();
-  auto& state = state_of(source);
+  const auto value = state_of(source).value; // another thread may write the storage while this one waits
   counters().host_reads.fetch_add(1, std::memory_order_relaxed);
-  if (!state.value) {
+  if (!value) {
     return at::empty_strided(source.sizes(), source.strides(), source.options().device(c10::DeviceType::CPU)).zero_();
   }
-  auto flat = host_view(*state.value);
+  auto flat = host_view(*value);
   if (flat.scalar_type() != source.scalar_type()) {
     flat = flat.view(at::kByte).view(source.scalar_type());
   }

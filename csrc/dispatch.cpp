@@ -60,18 +60,20 @@ class PackCache {
     auto& row = rows_[h % rows_.size()];
     const bool same = row.array && row.device == signature.device() && row.words.size() == pack.size() &&
                       std::equal(pack.begin(), pack.end(), row.words.begin());
-    if (!same) {
-      auto array = uploader(pack.size(), signature.device()).upload(pack);
-      // Random states never repeat: they would only push out what does.
-      if (signature.random_word() >= 0 || pack.size() > kLongest) {
-        return array;
-      }
-      row.array = std::move(array);
-      row.words.assign(pack.begin(), pack.end());
-      row.device = signature.device();
+    if (same) {
+      return another(row.array);
     }
-    Py_INCREF(row.array.get());
-    return PyRef(row.array.get());
+    auto array = upload(pack, signature.device());
+    // Random states never repeat: they would only push out what does.
+    if (signature.random_word() >= 0 || pack.size() > kLongest) {
+      return array;
+    }
+    // The row must be whole when its old array goes, which may let go of the GIL.
+    auto result = another(array);
+    row.words.assign(pack.begin(), pack.end());
+    row.device = signature.device();
+    row.array = std::move(array);
+    return result;
   }
 
  private:
@@ -83,16 +85,29 @@ class PackCache {
     c10::DeviceIndex device = -1;
   };
 
-  const PackUploader& uploader(size_t words, c10::DeviceIndex device) {
-    auto& slot = uploaders_[static_cast<uint64_t>(device) << 32 | words];
-    if (!slot) {
-      slot = std::make_unique<PackUploader>(words, device);
+  static PyRef another(const PyRef& array) {
+    Py_INCREF(array.get());
+    return PyRef(array.get());
+  }
+
+  // An uploader lets go of the GIL while it copies its words, so that a call must have one to itself.
+  PyRef upload(const c10::SmallVectorImpl<uint32_t>& pack, c10::DeviceIndex device) {
+    auto& idle = idle_[static_cast<uint64_t>(device) << 32 | pack.size()];
+    std::unique_ptr<PackUploader> uploader;
+    if (idle.empty()) {
+      uploader = std::make_unique<PackUploader>(pack.size(), device);
+    } else {
+      uploader = std::move(idle.back());
+      idle.pop_back();
     }
-    return *slot;
+    auto array = uploader->upload(pack);
+    idle.push_back(std::move(uploader));
+    return array;
   }
 
   std::array<Row, 1024> rows_;
-  std::unordered_map<uint64_t, std::unique_ptr<PackUploader>> uploaders_;
+  // By length and device.
+  std::unordered_map<uint64_t, std::vector<std::unique_ptr<PackUploader>>> idle_;
 };
 
 PackCache& pack_cache() {

@@ -99,7 +99,7 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
     auto timing = PyRef(PyBool_FromLong(flag == c10::EventFlag::BACKEND_DEFAULT));
     auto handle = py_handle(*event);
     auto recorded = call_seam("record_event", {handle.get(), last == nullptr ? Py_None : last, timing.get()});
-    Py_XDECREF(static_cast<PyObject*>(*event));
+    const PyRef before(static_cast<PyObject*>(*event)); // goes last: its end may let go of the GIL
     *event = recorded.release();
   }
   void block(void*, const c10::Stream&) const override {} // data dependences already order the work

@@ -140,10 +140,11 @@ void resize_storage(c10::StorageImpl& storage, size_t nbytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   auto& state = state_of(storage);
   auto pointer = allocate_on(nbytes, state.device);
-  if (state.value && nbytes > 0) {
+  // A copy: another thread may write the storage while Python works.
+  if (const auto value = state.value; value && nbytes > 0) {
     auto bytes = checked(PyLong_FromSize_t(nbytes));
     auto device = checked(PyLong_FromLong(state.device));
-    auto array = call_seam("resize_bytes", {state.value->array(), bytes.get(), device.get()});
+    auto array = call_seam("resize_bytes", {value->array(), bytes.get(), device.get()});
     static_cast<StorageState*>(pointer.get_context())->value = c10::make_intrusive<Value>(
         array.release(), intern_layout(at::kByte, {static_cast<int64_t>(nbytes)}), state.device);
   }

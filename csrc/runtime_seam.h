@@ -36,9 +36,10 @@ class PyRef {
   PyRef() = default;
   explicit PyRef(PyObject* owned) : object_(owned) {}
   PyRef(PyRef&& other) noexcept : object_(other.release()) {}
+  // What was here goes last: its end may let go of the GIL, and other threads must find the new object then.
   PyRef& operator=(PyRef&& other) noexcept {
-    Py_XDECREF(object_);
-    object_ = other.release();
+    PyRef taken(std::move(other));
+    std::swap(object_, taken.object_);
     return *this;
   }
   PyRef(const PyRef&) = delete;
