@@ -22,18 +22,20 @@ PYTHON=$(realpath -s "${PYTHON:-.venv/bin/python}")
 CXX=${CXX:-c++}
 PATH=$(dirname "$PYTHON"):$PATH # ninja, which compiles only what changed
 
-# The extension, and a package directory of links to the sources with it in place of the ordinary one.
+# The extension, and a tree of links to the sources with it in the place of the ordinary one. The tests run there, so that processes that
+# they start find it too.
 TORUS_SANITIZE=$kind "$PYTHON" setup.py -q build_ext --build-temp "$build/temp" --build-lib "$build/lib"
-package=$PWD/$build/package/torus
-rm -rf "$package"
-mkdir -p "$package"
+tree=$PWD/$build/tree
+rm -rf "$tree"
+mkdir -p "$tree/src/torus"
+ln -s "$PWD"/{tests,examples,pyproject.toml} "$tree/"
 for source in src/torus/*; do
   case $source in
     *_C.*.so | *__pycache__) ;;
-    *) ln -s "$PWD/$source" "$package/" ;;
+    *) ln -s "$PWD/$source" "$tree/src/torus/" ;;
   esac
 done
-ln -s "$PWD/$build"/lib/torus/_C.*.so "$package/"
+ln -s "$PWD/$build"/lib/torus/_C.*.so "$tree/src/torus/"
 
 rm -f "$build"/report.*
 common="log_path=$PWD/$build/report:exitcode=66:print_suppressions=0"
@@ -58,24 +60,26 @@ if (($# > 0)); then
 elif [[ $kind == thread ]]; then
   tests=(tests/eager/test_threads.py tests/device/test_random.py tests/device/test_memory.py tests/device/test_events.py)
 else
-  # Tests that start processes of their own would run the ordinary build there.
+  # Most tests of what a new process does are slow here and have nothing to do with memory; forking and exiting have.
   mapfile -t tests < <(grep -L "device.process import" tests/device/test_*.py)
-  tests+=(tests/eager)
+  tests+=(tests/device/test_forking.py tests/eager)
 fi
 
 # The sanitizer must come before all else in a program that was not built with it, and the C++ library with it, or it would not see
 # exceptions. PYTHONMALLOC=malloc shows it the objects of the interpreter.
 echo "== ${tests[*]}"
-env LD_PRELOAD="$("$CXX" -print-file-name=$library) $("$CXX" -print-file-name=libstdc++.so.6)" \
-  PYTHONPATH="$(dirname "$package")" PYTHONMALLOC=malloc OMP_NUM_THREADS=1 \
-  "${launch[@]}" "$PYTHON" -c '
-import os, sys
+(
+  export TORUS_CACHE_DIR=${TORUS_CACHE_DIR:-$PWD/.cache/torus}
+  cd "$tree"
+  env LD_PRELOAD="$("$CXX" -print-file-name=$library) $("$CXX" -print-file-name=libstdc++.so.6)" \
+    PYTHONPATH="$tree/src" PYTHONMALLOC=malloc OMP_NUM_THREADS=1 "${launch[@]}" "$PYTHON" -c '
+import sys
 import pytest, torch
 from torus import _C
-del os.environ["LD_PRELOAD"]  # processes that the tests start are not ours
 assert _C.__file__.startswith(sys.argv[1]), _C.__file__
 sys.exit(pytest.main(sys.argv[2:]))
-' "$package" -q -m "not slow" -p no:cacheprovider "${tests[@]}" || status=1
+' "$tree" -q -m "not slow" -p no:cacheprovider "${tests[@]}"
+) || status=1
 
 if compgen -G "$build/report.*" > /dev/null; then
   cat "$build"/report.*

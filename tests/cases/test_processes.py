@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
 import torus  # noqa: F401  makes the device exist where the package is not installed
 from tests.device.process import run, run_unchecked
+
+pytestmark = pytest.mark.slow
 
 TPU = "tpu"
 

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.device.process import run
+
+pytestmark = pytest.mark.slow
 
 CODE = """
     import torch, torus

@@ -5,6 +5,8 @@ import torch
 
 from tests.device.process import run, run_unchecked
 
+pytestmark = pytest.mark.slow
+
 KEYS = {"programs", "compiles", "cache_hits", "host_reads", "host_writes", "fallbacks", "flushes"}
 
 

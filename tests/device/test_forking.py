@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.device.process import run
+
+pytestmark = pytest.mark.slow
 
 FORK = """
     import os, torch, torus

@@ -11,6 +11,8 @@ import torus
 from tests.device.process import SOURCES, run, run_unchecked
 from torus import backend
 
+pytestmark = pytest.mark.slow
+
 
 def test_device_exists():
     assert torch.device("tpu").type == "tpu"

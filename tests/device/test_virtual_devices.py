@@ -11,6 +11,8 @@ from tests.device.process import run
 CODE = """
 import json, torch, torus
 
+pytestmark = pytest.mark.slow
+
 def error(f):
     try:
         f()

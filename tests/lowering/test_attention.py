@@ -13,6 +13,8 @@ from tests.lowering.agree import unexercised
 from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import attention
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 FORWARD = aten._scaled_dot_product_fused_attention_overrideable.default
 BACKWARD = aten._scaled_dot_product_fused_attention_overrideable_backward.default

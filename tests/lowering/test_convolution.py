@@ -9,6 +9,8 @@ from tests.lowering.agree import unexercised
 from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import convolution
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 SIZES = {1: (11,), 2: (9, 8), 3: (5, 6, 4)}
 KERNELS = {1: (3,), 2: (3, 2), 3: (3, 2, 1)}

@@ -12,6 +12,8 @@ from tests.lowering.agree import Case, label, run, unexercised
 from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import binary, comparison, elementwise, special
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 NAN, INF = math.nan, math.inf
 

@@ -13,6 +13,8 @@ from tests.lowering.agree import agrees, unexercised
 from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import embedding
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 
 

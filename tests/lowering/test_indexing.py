@@ -14,6 +14,8 @@ from torus.backend.lowering import scatter as scatter  # registers the writing h
 from torus.backend.lowering.apply import Context, tracing
 from torus.backend.lowering.registry import RULES
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 X = torch.randn(4, 5, 6, 3, generator=torch.Generator().manual_seed(0))
 AB, J = torch.tensor([[0, -1, 2], [3, 1, 1]]), torch.tensor([1, -2, 3], dtype=torch.int32)

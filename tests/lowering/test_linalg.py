@@ -11,6 +11,8 @@ from tests.lowering.agree import Case, label, run, unexercised
 from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import linalg
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 
 

@@ -12,6 +12,8 @@ from tests.lowering.agree import unexercised
 from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import optimizers
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 Lists = list[list[torch.Tensor]]
 

@@ -11,6 +11,8 @@ from tests.lowering.agree import agrees, label, run, unexercised
 from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import pooling
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 NAN, INF = math.nan, math.inf
 

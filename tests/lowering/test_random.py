@@ -13,6 +13,8 @@ from tests.lowering.agree import unexercised
 from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import random
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 
 N = 20_000

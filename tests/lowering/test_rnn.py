@@ -13,6 +13,8 @@ from tests.lowering.evaluate import evaluate, to_numpy, to_torch
 from torus.backend.lowering import rnn
 from torus.backend.lowering.registry import RULES
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 BATCH, HIDDEN = 3, 5
 

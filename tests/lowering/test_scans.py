@@ -14,6 +14,8 @@ from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import scans
 from torus.backend.lowering.apply import Context, tracing
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 NAN, INF = math.nan, math.inf
 

@@ -12,6 +12,8 @@ from tests.lowering.agree import agrees, unexercised
 from tests.lowering.evaluate import evaluate
 from torus.backend.lowering import upsample
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 SIZES = {1: (2, 3, 7), 2: (2, 3, 6, 7), 3: (2, 1, 3, 4, 5)}
 OUTPUTS = {1: [[14], [5]], 2: [[12, 14], [4, 5], [9, 10], [6, 7]], 3: [[6, 3, 9]]}

@@ -11,6 +11,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from tests.models.compare import assert_all_near, assert_near, check_training
 
+pytestmark = pytest.mark.slow
+
 SIZES = {
     "vocab_size": 96,
     "hidden_size": 32,

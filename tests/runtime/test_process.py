@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 Python = Callable[..., subprocess.CompletedProcess[str]]
 
 
