@@ -22,8 +22,8 @@ PYTHON=$(realpath -s "${PYTHON:-.venv/bin/python}")
 CXX=${CXX:-c++}
 PATH=$(dirname "$PYTHON"):$PATH # ninja, which compiles only what changed
 
-# The extension, and a tree of links to the sources with it in the place of the ordinary one. The tests run there, so that processes that
-# they start find it too.
+# The extension, and a tree of links to the sources with it in the place of the ordinary one. The tests run there, so
+# that processes that they start find it too.
 TORUS_SANITIZE=$kind "$PYTHON" setup.py -q build_ext --build-temp "$build/temp" --build-lib "$build/lib"
 tree=$PWD/$build/tree
 rm -rf "$tree"
@@ -39,11 +39,14 @@ ln -s "$PWD/$build"/lib/torus/_C.*.so "$tree/src/torus/"
 
 rm -f "$build"/report.*
 common="log_path=$PWD/$build/report:exitcode=66:print_suppressions=0"
-# Leaks are not looked for: the core's globals, the interpreter's and the compiler's live as long as the process, by design.
+# Leaks are not looked for: globals of the core, the interpreter and the compiler live as long as the process, by
+# design.
 export ASAN_OPTIONS="$common:detect_leaks=0:detect_stack_use_after_return=1"
-# PyTorch, the runtime and the interpreter are not instrumented: what they do to memory, and how they order it, is partly out of
-# sight. So only accesses made by our own code count, and what is known of the order that theirs gives it is in the suppressions.
-export TSAN_OPTIONS="$common:ignore_noninstrumented_modules=1:history_size=4:suppressions=$PWD/scripts/tsan_suppressions.txt"
+# PyTorch, the runtime and the interpreter are not instrumented: what they do to memory, and how they order it, is
+# partly out of sight. So only accesses made by our own code count, and what is known of the order that theirs gives it
+# is in the suppressions.
+suppressions=$PWD/scripts/tsan_suppressions.txt
+export TSAN_OPTIONS="$common:ignore_noninstrumented_modules=1:history_size=4:suppressions=$suppressions"
 
 # This compiler's thread sanitizer knows few places for the program in memory: no random ones.
 launch=()
@@ -58,15 +61,15 @@ fi
 if (($# > 0)); then
   tests=("$@")
 elif [[ $kind == thread ]]; then
-  tests=(tests/eager/test_threads.py tests/device/test_random.py tests/device/test_memory.py tests/device/test_events.py)
+  tests=(tests/eager/test_threads.py tests/device/test_{random,memory,events}.py)
 else
   # Most tests of what a new process does are slow here and have nothing to do with memory; forking and exiting have.
   mapfile -t tests < <(grep -L "device.process import" tests/device/test_*.py)
   tests+=(tests/device/test_forking.py tests/eager)
 fi
 
-# The sanitizer must come before all else in a program that was not built with it, and the C++ library with it, or it would not see
-# exceptions. PYTHONMALLOC=malloc shows it the objects of the interpreter.
+# The sanitizer must come before all else in a program that was not built with it, and the C++ library with it, or it
+# would not see exceptions. PYTHONMALLOC=malloc shows it the objects of the interpreter.
 echo "== ${tests[*]}"
 (
   export TORUS_CACHE_DIR=${TORUS_CACHE_DIR:-$PWD/.cache/torus}

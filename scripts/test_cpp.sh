@@ -11,7 +11,7 @@ export SANITIZER=${SANITIZER:-}
 export BUILD=build/cpp${SANITIZER:+-$SANITIZER}
 export CXX=${CXX:-c++}
 
-# What the tests reach below the dispatcher; the rest of the core needs the device registered, and is tested from Python.
+# What can be tested below the dispatcher; the rest of the core needs the device registered, and is tested from Python.
 UNDER_TEST=(device generator op program runtime_seam signature storage value)
 sources=(tests/cpp/*.cpp)
 for name in "${UNDER_TEST[@]}"; do
@@ -31,11 +31,13 @@ build, sanitizer = Path(sys.argv[1]), sys.argv[2]
 sanitize = [f"-fsanitize={sanitizer}", "-fno-omit-frame-pointer", "-g1"] if sanitizer else ["-g0"]
 # Headers that are not ours are "system" ones: no warnings about them, and no dependence on them.
 include = [f"-isystem{path}" for path in (*cpp_extension.include_paths(), sysconfig.get_path("include"))]
-compile_options = ["-std=c++20", "-O1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Icsrc", "-MMD", *include, *sanitize]
+warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter"]
+compile_options = ["-std=c++20", "-O1", "-Icsrc", "-MMD", *warnings, *include, *sanitize]
 libraries = [*cpp_extension.library_paths(), sysconfig.get_config_var("LIBDIR")]
 python = "-lpython" + sysconfig.get_config_var("LDVERSION")
 link_options = [f"-L{path} -Wl,-rpath,{path}" for path in libraries]
-link_options += ["-Wl,--no-as-needed", "-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10", python, "-lpthread", *sanitize]
+torch = ["-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]
+link_options += ["-Wl,--no-as-needed", *torch, python, "-lpthread", *sanitize]
 for name, options in (("compile", compile_options), ("link", link_options)):
     file, text = build / f"{name}.options", "\n".join(options) + "\n"
     if not file.exists() or file.read_text() != text:
@@ -80,7 +82,8 @@ fi
 program=$BUILD/tests
 # Of all that is linked, the list itself included: a source that is gone must go from the program too.
 printf '%s\n' "${objects[@]}" > "$BUILD/objects.new"
-if ((${#stale[@]})) || [[ ! -x $program || $BUILD/link.options -nt $program ]] || ! cmp -s "$BUILD/objects.new" "$BUILD/objects"; then
+if ((${#stale[@]})) || [[ ! -x $program || $BUILD/link.options -nt $program ]] ||
+  ! cmp -s "$BUILD/objects.new" "$BUILD/objects"; then
   echo "linking $program"
   rm -f "$program"
   "$CXX" -o "$program" "${objects[@]}" "@$BUILD/link.options"

@@ -17,17 +17,19 @@ from tests.fuzz.program import Mismatch, Program, minimize
 from tests.fuzz.tally import Tally, run_seeds
 
 CHUNK = 50
+PROCESS = 2000
+"""Programs after which a process is replaced: what it has compiled stays in its memory (half a megabyte a program)."""
 MANY = 20
 
 
 def _tallies(chunks: list[list[int]], dtypes: list[torch.dtype], jobs: int) -> Iterator[Tally]:
-    if jobs == 1:
-        for chunk in chunks:
-            yield run_seeds(chunk, dtypes)
-        return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, spawn, max_tasks_per_child=PROCESS // CHUNK)
+    try:
         for done in as_completed([pool.submit(run_seeds, chunk, dtypes) for chunk in chunks]):
             yield done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _report(program: Program, mismatch: Mismatch, shrink: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 from dataclasses import dataclass, field
 
 import torch
@@ -33,6 +34,7 @@ class Tally:
 def run_seeds(seeds: list[int], dtypes: list[torch.dtype]) -> Tally:
     """Run the programs of some seeds in this process."""
     torch.set_num_threads(1)
+    faulthandler.enable()
     tally = Tally()
     compiles, before = torch.tpu.counters()["compiles"], dict(torch.tpu.fallbacks())
     for seed in seeds:

@@ -24,7 +24,7 @@ def embedding_dense_backward(
 ) -> Any:
     flat = indices.reshape(-1)
     check_bounds(flat, num_weights, 0, lower=0)
-    grad = opmath(grad_output).reshape(flat.size, -1)
+    grad = opmath(grad_output).reshape(flat.size, grad_output.shape[-1])
     if scale_grad_by_freq:
         grad = grad / take(_counts(flat, num_weights, grad.dtype), 0, flat)[:, None]
     return _add_rows(grad, jnp.where(flat == padding_idx, num_weights, flat), num_weights)

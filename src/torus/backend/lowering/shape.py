@@ -128,7 +128,7 @@ def unfold_backward(grad_in: Any, input_sizes: Ints, dim: int, size: int, step: 
     starts = np.arange(grad_in.shape[ax]) * step
     table = (starts[:, None] + np.arange(size)).reshape(-1)
     flat = jnp.moveaxis(grad_in, -1, ax + 1)
-    flat = flat.reshape(*flat.shape[:ax], -1, *flat.shape[ax + 2 :])
+    flat = flat.reshape(*flat.shape[:ax], table.size, *flat.shape[ax + 2 :])
     numbers = lax.ScatterDimensionNumbers(
         update_window_dims=tuple(i for i in range(flat.ndim) if i != ax),
         inserted_window_dims=(ax,),
