@@ -15,7 +15,7 @@ def _target(c: Chooser) -> Found | None:
 
 
 def _plain_target(c: Chooser) -> Found | None:
-    """Something that does not overlap itself, for the writes that PyTorch lets through although their order would show."""
+    """Something that does not overlap itself, for the writes that PyTorch allows although their order would show."""
     return c.tensor(lambda t: c.calculable(t) and not overlaps_itself(t))
 
 
