@@ -113,9 +113,9 @@ def at_index(c: Chooser) -> str | None:
             "-1",
             "..., 1:",
             ":, None, 0",
-            "torch.tensor([0, 1]).to(device)",
-            "torch.tensor([-1, 0])",
-            "..., torch.tensor(1)",
+            "torch.tensor([0, -1]).to(device)",  # in range: otherwise the CPU stops half way
+            "torch.tensor([-1])",
+            "..., torch.tensor(0)",
             "7",
         ]
     )
