@@ -8,10 +8,10 @@ import pytest
 
 from tests.device.process import run
 
+pytestmark = pytest.mark.slow
+
 CODE = """
 import json, torch, torus
-
-pytestmark = pytest.mark.slow
 
 def error(f):
     try:

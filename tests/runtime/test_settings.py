@@ -27,6 +27,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         "launch_blocking": False,
         "debug_checks": False,
         "program_cache": "default",
+        "prefetch": True,
         "cache_dir": Path("/somewhere/torus"),
         "cache_size": 4 * 2**30,
     }
