@@ -64,8 +64,9 @@ class PackCache {
       return another(row.array);
     }
     auto array = upload(pack, signature.device());
-    // Random states never repeat: they would only push out what does.
-    if (signature.random_word() >= 0 || pack.size() > kLongest) {
+    // Random states never repeat, and values that come once would only push out what does.
+    if (signature.random_word() >= 0 || pack.size() > kLongest || row.seen != h) {
+      row.seen = h;
       return array;
     }
     // The row must be whole when its old array goes, which may let go of the GIL.
@@ -83,6 +84,7 @@ class PackCache {
     PyRef array;
     std::vector<uint32_t> words;
     c10::DeviceIndex device = -1;
+    uint64_t seen = 0; // the hash of the last pack that came here and was not the row's
   };
 
   static PyRef another(const PyRef& array) {
