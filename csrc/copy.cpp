@@ -11,6 +11,7 @@
 #include "dispatch.h"
 #include "runtime_seam.h"
 #include "storage.h"
+#include "trace.h"
 
 namespace torus {
 namespace {
@@ -75,6 +76,7 @@ at::Tensor to_device(const at::Tensor& source, c10::DeviceIndex index) {
   if (!value) {
     return result;
   }
+  const CauseScope cause(Cause::kOtherDevice);
   auto device = checked(PyLong_FromLong(index));
   auto array = call_seam("copy_to_device", {value->array(), device.get()});
   state_of(result).value = c10::make_intrusive<Value>(array.release(), value->layout(), index);
@@ -123,6 +125,7 @@ at::Tensor on_host(const at::Tensor& source) {
   if (!value) {
     return at::empty_strided(source.sizes(), source.strides(), source.options().device(c10::DeviceType::CPU)).zero_();
   }
+  const CauseScope cause(Cause::kHostRead);
   auto flat = host_view(*value);
   if (flat.scalar_type() != source.scalar_type()) {
     flat = flat.view(at::kByte).view(source.scalar_type());

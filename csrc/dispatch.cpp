@@ -6,129 +6,24 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <unordered_map>
 
 #include "device.h"
 #include "fallback.h"
+#include "launch.h"
 #include "program.h"
+#include "trace.h"
 
 namespace torus {
 namespace {
 
-// Sends packs of one length to one device: the words are written into a NumPy array that the bound call copies from.
-class PackUploader {
- public:
-  PackUploader(size_t words, c10::DeviceIndex device) {
-    auto count = checked(PyLong_FromSize_t(words));
-    auto index = checked(PyLong_FromLong(device));
-    auto bound = call_seam("pack_uploader", {count.get(), index.get()});
-    const auto item = [&](Py_ssize_t i) {
-      auto* object = PyTuple_GET_ITEM(bound.get(), i);
-      Py_INCREF(object);
-      return PyRef(object);
-    };
-    call_ = item(0);
-    args_ = item(1);
-    words_ = static_cast<uint32_t*>(PyLong_AsVoidPtr(PyTuple_GET_ITEM(bound.get(), 2)));
-  }
-
-  PyRef upload(const c10::SmallVectorImpl<uint32_t>& pack) const {
-    std::copy(pack.begin(), pack.end(), words_);
-    return checked(PyObject_Call(call_.get(), args_.get(), nullptr));
-  }
-
- private:
-  PyRef call_;
-  PyRef args_;
-  uint32_t* words_ = nullptr;
-};
-
-// Small arrays of scalars that were sent to the device lately: loops repeat them. Bounded, so that nothing is retained.
-// Guarded by the GIL.
-class PackCache {
- public:
-  // A new reference: the row may be taken over by another thread while the array is in use.
-  PyRef get(const Signature& signature) {
-    const auto& pack = signature.pack();
-    uint64_t h = pack.size() + (static_cast<uint64_t>(signature.device()) << 32);
-    for (auto word : pack) {
-      h = (h ^ word) * 0x9E3779B97F4A7C15ULL;
-      h ^= h >> 29;
-    }
-    auto& row = rows_[h % rows_.size()];
-    const bool same = row.array && row.device == signature.device() && row.words.size() == pack.size() &&
-                      std::equal(pack.begin(), pack.end(), row.words.begin());
-    if (same) {
-      return another(row.array);
-    }
-    auto array = upload(pack, signature.device());
-    // Random states never repeat, and values that come once would only push out what does.
-    if (signature.random_word() >= 0 || pack.size() > kLongest || row.seen != h) {
-      row.seen = h;
-      return array;
-    }
-    // The row must be whole when its old array goes, which may let go of the GIL.
-    auto result = another(array);
-    row.words.assign(pack.begin(), pack.end());
-    row.device = signature.device();
-    row.array = std::move(array);
-    return result;
-  }
-
- private:
-  static constexpr size_t kLongest = 64;
-
-  struct Row {
-    PyRef array;
-    std::vector<uint32_t> words;
-    c10::DeviceIndex device = -1;
-    uint64_t seen = 0; // the hash of the last pack that came here and was not the row's
-  };
-
-  static PyRef another(const PyRef& array) {
-    Py_INCREF(array.get());
-    return PyRef(array.get());
-  }
-
-  // An uploader lets go of the GIL while it copies its words, so that a call must have one to itself.
-  PyRef upload(const c10::SmallVectorImpl<uint32_t>& pack, c10::DeviceIndex device) {
-    auto& idle = idle_[static_cast<uint64_t>(device) << 32 | pack.size()];
-    std::unique_ptr<PackUploader> uploader;
-    if (idle.empty()) {
-      uploader = std::make_unique<PackUploader>(pack.size(), device);
-    } else {
-      uploader = std::move(idle.back());
-      idle.pop_back();
-    }
-    auto array = uploader->upload(pack);
-    idle.push_back(std::move(uploader));
-    return array;
-  }
-
-  std::array<Row, 1024> rows_;
-  // By length and device.
-  std::unordered_map<uint64_t, std::vector<std::unique_ptr<PackUploader>>> idle_;
-};
-
-PackCache& pack_cache() {
-  static auto* cache = new PackCache();
-  return *cache;
-}
-
-std::array<PyObject*, 128> last_outputs{};
 std::atomic<bool> blocking{false};
 
-void remember_launch(c10::DeviceIndex device, PyObject* output) {
-  auto& last = last_outputs[static_cast<size_t>(device)];
-  Py_INCREF(output);
-  auto* previous = last;
-  last = output;
-  Py_XDECREF(previous);
-}
-
 PyRef collect_inputs(const Entry& entry, const Signature& signature) {
+  for (auto index : entry.inputs) {
+    signature.tensors()[static_cast<size_t>(index)].value->array(); // runs what is pending; it may let go of the GIL
+  }
   const auto count = entry.inputs.size() + (entry.takes_pack ? 1 : 0);
   auto list = checked(PyList_New(static_cast<Py_ssize_t>(count)));
   Py_ssize_t position = 0;
@@ -138,15 +33,10 @@ PyRef collect_inputs(const Entry& entry, const Signature& signature) {
     PyList_SET_ITEM(list.get(), position++, array);
   }
   if (entry.takes_pack) {
-    PyList_SET_ITEM(list.get(), position, pack_cache().get(signature).release());
+    const bool may_repeat = signature.random_word() < 0; // random states never do
+    PyList_SET_ITEM(list.get(), position, upload_pack(signature.pack(), signature.device(), may_repeat).release());
   }
   return list;
-}
-
-void raise_failed_checks(const Entry& entry, PyObject* results) {
-  const auto first = static_cast<Py_ssize_t>(entry.results.size());
-  auto reports = checked(PyList_GetSlice(results, first, PyList_GET_SIZE(results)));
-  call_seam("raise_failed_checks", {entry.checks.get(), reports.get()});
 }
 
 // Stores the program's results: new tensors are returned, written storages get their new value.
@@ -212,16 +102,13 @@ void check_overlaps(const Signature& signature) {
   }
 }
 
-void launch(const Entry& entry, Signature& signature, size_t arguments, torch::jit::Stack* stack) {
+void launch(Entry& entry, Signature& signature, size_t arguments, torch::jit::Stack* stack) {
   signature.draw_random_state();
+  load_program(entry);
   auto inputs = collect_inputs(entry, signature);
-  auto results = execute(entry.execute.get(), entry.handlers.get(), inputs.get());
-  counters().programs.fetch_add(1, std::memory_order_relaxed);
-  if (PyList_GET_SIZE(results.get()) > 0) {
-    remember_launch(signature.device(), PyList_GET_ITEM(results.get(), 0));
-  }
+  auto results = launch_program(entry.execute.get(), entry.handlers.get(), inputs.get(), signature.device());
   if (entry.checks) {
-    raise_failed_checks(entry, results.get());
+    raise_failed_checks(entry, results.get(), static_cast<Py_ssize_t>(entry.results.size()));
   }
   push_returns(entry, take_results(entry, signature, results.get()), arguments, stack);
   if (blocking.load(std::memory_order_relaxed)) {
@@ -329,10 +216,6 @@ bool launch_blocking() {
   return blocking.load();
 }
 
-PyObject* last_launched(c10::DeviceIndex device) {
-  return last_outputs[static_cast<size_t>(device)];
-}
-
 namespace {
 
 // False when these arguments have no lowering.
@@ -349,9 +232,13 @@ bool run_program(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::
     const auto hash = hash_key(signature.key());
     auto* entry = program_table().find(signature.key(), hash);
     if (entry == nullptr) {
-      auto made = make_entry(signature, op, args);
+      auto made = make_entry(signature, op, args, recording());
       made->key = signature.key();
       entry = program_table().insert(std::move(made), hash);
+    }
+    if (entry->kind == Entry::kProgram && recording()) {
+      push_returns(*entry, record(*entry, signature), arguments, stack);
+      return true;
     }
     if (entry->kind == Entry::kProgram) {
       launch(*entry, signature, arguments, stack);

@@ -37,15 +37,12 @@ struct Counters {
   std::atomic<int64_t> host_reads{0};
   std::atomic<int64_t> host_writes{0};
   std::atomic<int64_t> fallbacks{0};
+  std::atomic<int64_t> flushes{0};
 };
 Counters& counters();
 
 // Debug mode: every op waits for its program.
 void set_launch_blocking(bool value);
 bool launch_blocking();
-
-// The output of the program launched last on a device (borrowed, may be null): waiting for it waits for the work before
-// it.
-PyObject* last_launched(c10::DeviceIndex device);
 
 } // namespace torus

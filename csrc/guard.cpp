@@ -6,7 +6,8 @@
 #include <atomic>
 
 #include "device.h"
-#include "dispatch.h"
+#include "fusion.h"
+#include "launch.h"
 #include "runtime_seam.h"
 #include "storage.h"
 
@@ -78,6 +79,7 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   bool queryStream(const c10::Stream& stream) const override {
     GilGuard gil;
+    flush_all(Cause::kSynchronize, resolve_device(stream.device()));
     auto* last = last_launched(resolve_device(stream.device()));
     return last == nullptr || call_seam("is_ready", {last}).get() == Py_True;
   }
@@ -87,14 +89,18 @@ class GuardImpl final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeDevice(const c10::DeviceIndex index) const override {
     GilGuard gil;
     drain_garbage();
-    auto device = checked(PyLong_FromLong(index < 0 ? current_device() : index));
+    const auto chosen = index < 0 ? current_device() : index;
+    flush_all(Cause::kSynchronize, chosen);
+    auto device = checked(PyLong_FromLong(chosen));
     call_seam("synchronize", {device.get()});
+    raise_unreported_failure();
   }
 
   // An event is a Python object of the seam; its handle is an owned reference.
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag flag) const override {
     GilGuard gil;
+    flush_all(Cause::kEvent, resolve_device(stream.device()));
     auto* last = last_launched(resolve_device(stream.device()));
     auto timing = PyRef(PyBool_FromLong(flag == c10::EventFlag::BACKEND_DEFAULT));
     auto handle = py_handle(*event);

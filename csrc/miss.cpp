@@ -1,5 +1,7 @@
 // The slow path: a signature that has no program yet. PyTorch's meta kernels say what the results are; Python makes the
 // program.
+#include <atomic>
+
 #include "meta.h"
 #include "program.h"
 #include "python_values.h"
@@ -190,39 +192,43 @@ ResultPlan read_result(PyObject* object) {
   return plan;
 }
 
-// (execute, handlers, inputs, takes_pack, results, counts, checks), or None for "no lowering".
+// (recipe, inputs, takes_pack, results, counts, checks, cost), or None for "no lowering".
 std::unique_ptr<Entry> read_entry(const PyRef& answer, const c10::OperatorHandle& op, const OpInfo& info) {
   auto entry = std::make_unique<Entry>();
   if (answer.get() == Py_None) {
     entry->kind = Entry::kFallback;
     return entry;
   }
-  entry->execute = owned(item(answer, 0));
-  entry->handlers = owned(item(answer, 1));
-  for (auto index : to_ints(item(answer, 2))) {
+  static std::atomic<uint64_t> next_id{1};
+  entry->id = next_id.fetch_add(1);
+  entry->op = &info;
+  entry->recipe = owned(item(answer, 0));
+  for (auto index : to_ints(item(answer, 1))) {
     entry->inputs.push_back(static_cast<int32_t>(index));
   }
-  entry->takes_pack = item(answer, 3) == Py_True;
-  auto* results = item(answer, 4);
+  entry->takes_pack = item(answer, 2) == Py_True;
+  auto* results = item(answer, 3);
   for (Py_ssize_t i = 0; i < PySequence_Size(results); ++i) {
     auto row = checked(PySequence_GetItem(results, i));
     entry->results.push_back(read_result(row.get()));
   }
-  entry->returns = plan_returns(op.schema(), info, item(answer, 5));
-  if (item(answer, 6) != Py_None) {
-    entry->checks = owned(item(answer, 6));
+  entry->returns = plan_returns(op.schema(), info, item(answer, 4));
+  if (item(answer, 5) != Py_None) {
+    entry->checks = owned(item(answer, 5));
   }
+  entry->cost = static_cast<int32_t>(PyLong_AsLong(item(answer, 6)));
   return entry;
 }
 
 } // namespace
 
 std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::OperatorHandle& op,
-                                  at::ArrayRef<c10::IValue> args) {
+                                  at::ArrayRef<c10::IValue> args, bool lazy) {
   const auto& info = signature.op();
+  const PyRef may_wait(PyBool_FromLong(lazy));
   auto key = py_bytes(signature.stable_key());
   auto device = py_int(signature.device());
-  auto answer = call_seam("lookup", {key.get(), device.get()});
+  auto answer = call_seam("lookup", {key.get(), device.get(), may_wait.get()});
   if (answer.get() != Py_None) {
     return read_entry(answer, op, info);
   }
@@ -251,7 +257,7 @@ std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::Operato
     promises = list.finish();
   }
   auto request = py_request(signature, args);
-  answer = call_seam("build", {key.get(), request.get(), promises.get()});
+  answer = call_seam("build", {key.get(), request.get(), promises.get(), may_wait.get()});
   return read_entry(answer, op, info);
 }
 

@@ -5,8 +5,11 @@
 #include "device.h"
 #include "dispatch.h"
 #include "fallback.h"
+#include "fusion.h"
 #include "generator.h"
 #include "hooks.h"
+#include "launch.h"
+#include "plan.h"
 #include "program.h"
 #include "runtime_seam.h"
 #include "storage.h"
@@ -42,6 +45,7 @@ py::dict counters_py() {
   result["host_reads"] = counters().host_reads.load();
   result["host_writes"] = counters().host_writes.load();
   result["fallbacks"] = counters().fallbacks.load();
+  result["flushes"] = counters().flushes.load();
   return result;
 }
 
@@ -50,6 +54,7 @@ void reset_counters() {
   counters().host_reads = 0;
   counters().host_writes = 0;
   counters().fallbacks = 0;
+  counters().flushes = 0;
 }
 
 py::dict memory_stats_py(int device) {
@@ -79,6 +84,13 @@ at::Tensor tensor_from_array(const py::object& array, at::ScalarType dtype, cons
   auto value = c10::make_intrusive<Value>(array.inc_ref().ptr(), intern_layout(dtype, sizes),
                                           static_cast<c10::DeviceIndex>(device));
   return make_tensor(std::move(value), dtype, sizes, contiguous_strides(sizes));
+}
+
+// The ops recorded on the tensor's trace, the number of its own result, and the device; None for a computed tensor.
+py::object pending_ops(const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.device().type() == kDevice, "expected a tpu tensor, got one on ", tensor.device());
+  auto& state = state_of(tensor);
+  return state.value ? py::reinterpret_steal<py::object>(describe_pending(*state.value).release()) : py::none();
 }
 
 } // namespace
@@ -118,8 +130,25 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_precision", &set_precision);
   m.def("launch_blocking", &launch_blocking);
   m.def("set_launch_blocking", &set_launch_blocking);
-  m.def("clear_programs", [] { program_table().clear(); });
+  m.def("clear_programs", [] {
+    flush_all(Cause::kSynchronize);
+    program_table().clear();
+    clear_fused();
+  });
   m.def("signature_count", [] { return program_table().size(); });
+  m.def("recording", &recording);
+  m.def("set_recording", &set_recording);
+  m.def("set_fuse_mode", [](int mode) { set_fuse_mode(static_cast<FuseMode>(mode)); });
+  m.def("fuse_mode", [] { return static_cast<int>(fuse_mode()); });
+  m.def("flush", [](bool at_exit) { flush_all(at_exit ? Cause::kExit : Cause::kSynchronize); });
+  m.def("raise_unreported_failure", &raise_unreported_failure);
+  m.def("fused_ready", [](uint64_t id, const py::object& execute, const py::object& handlers, int64_t bytes) {
+    fused_ready(id, execute.ptr(), handlers.ptr(), bytes);
+  });
+  m.def("fused_failed", &fused_failed);
+  m.def("trace_plans", &plan_count);
+  m.def("set_explaining", &set_explaining);
+  m.def("pending_ops", &pending_ops);
   m.def("array_of", &array_of);
   m.def("tensor_from_array",
         [](const py::object& array, const py::object& dtype, const std::vector<int64_t>& sizes, int device) {

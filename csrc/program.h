@@ -42,11 +42,15 @@ struct Entry {
     kFallback         // no lowering for these arguments: runs on the CPU
   } kind = kProgram;
   Key key;
-  PyRef execute;
+  uint64_t id = 0;             // of this process, from 1
+  const OpInfo* op = nullptr;  // for reports
+  PyRef recipe;                // what Python knows of it: how to load the program, its text
+  PyRef execute;               // null until load_program
   PyRef handlers;
   PyRef checks;                // messages of the index checks, whose reports are the last results
   std::vector<int32_t> inputs; // tensor arguments, in the program's order
   bool takes_pack = false;
+  int32_t cost = 1; // how large its program is: the number of its instructions
   std::vector<ResultPlan> results;
   std::vector<ReturnPlan> returns;
   std::vector<Resize> resizes;
@@ -72,8 +76,8 @@ class ProgramTable {
 ProgramTable& program_table();
 
 // Makes the entry for a signature that is not in the table: asks PyTorch for the results' metadata, and Python for the
-// program.
+// program; `lazy`: the program may come later, through load_program.
 std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::OperatorHandle& op,
-                                  at::ArrayRef<c10::IValue> args);
+                                  at::ArrayRef<c10::IValue> args, bool lazy);
 
 } // namespace torus

@@ -64,7 +64,7 @@ PyRef array_from_host(const at::Tensor& tensor, c10::DeviceIndex device) {
   return call_seam("from_dlpack", {capsule.get(), index.get()});
 }
 
-at::Tensor host_view(const Value& value) {
+at::Tensor host_view(Value& value) {
   auto capsule = call_seam("to_dlpack", {value.array()});
   auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.get(), "dltensor"));
   if (managed == nullptr) {

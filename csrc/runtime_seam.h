@@ -78,7 +78,7 @@ PyRef execute(PyObject* program, PyObject* handlers, PyObject* arrays);
 PyRef array_from_host(const at::Tensor& tensor, c10::DeviceIndex device);
 // The values of an array as a flat CPU tensor of its layout's dtype. Waits; shares memory on the host platform: do not
 // write to it.
-at::Tensor host_view(const Value& value);
+at::Tensor host_view(Value& value);
 
 std::pair<size_t, size_t> memory_info(c10::DeviceIndex device);
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 namespace torus {
 namespace {
@@ -77,6 +78,8 @@ void account(c10::DeviceIndex device, int64_t nbytes) {
   }
 }
 
+PyObject* (*materialize_value)(Value&) = nullptr;
+
 } // namespace
 
 const Layout* intern_layout(c10::ScalarType dtype, c10::IntArrayRef shape) {
@@ -100,9 +103,40 @@ Value::Value(PyObject* array, const Layout* layout, c10::DeviceIndex device)
   account(device_, layout_->nbytes());
 }
 
+Value::Value(Trace* trace, int32_t slot, const Layout* layout, c10::DeviceIndex device)
+    : trace_(trace), slot_(slot), layout_(layout), device_(device) {}
+
 Value::~Value() {
-  account(device_, -layout_->nbytes());
+  if (array_ != nullptr) {
+    account(device_, -layout_->nbytes());
+  }
   release_reference(array_);
+  release_reference(error_);
+}
+
+void Value::set_materializer(PyObject* (*materializer)(Value&)) {
+  materialize_value = materializer;
+}
+
+PyObject* Value::materialize() {
+  return materialize_value(*this);
+}
+
+void Value::fulfill(PyObject* array) {
+  Py_INCREF(array);
+  array_ = array;
+  trace_ = nullptr;
+  account(device_, layout_->nbytes());
+}
+
+void Value::poison(PyObject* error) {
+  if (array_ != nullptr) {
+    account(device_, -layout_->nbytes());
+    release_reference(std::exchange(array_, nullptr));
+  }
+  Py_INCREF(error);
+  error_ = error;
+  trace_ = nullptr;
 }
 
 void release_reference(PyObject* object) {
@@ -146,6 +180,13 @@ void reset_peak_memory(c10::DeviceIndex device) {
   std::lock_guard<std::mutex> lock(a.mutex);
   auto& stats = a.devices.at(static_cast<size_t>(device));
   stats.peak = stats.current;
+}
+
+void account_temporary(c10::DeviceIndex device, int64_t nbytes) {
+  auto& a = accounting();
+  std::lock_guard<std::mutex> lock(a.mutex);
+  auto& stats = a.devices.at(static_cast<size_t>(device));
+  stats.peak = std::max(stats.peak, stats.current + nbytes);
 }
 
 void reset_accumulated_memory(c10::DeviceIndex device) {

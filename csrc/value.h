@@ -27,15 +27,27 @@ struct Layout {
 
 const Layout* intern_layout(c10::ScalarType dtype, c10::IntArrayRef shape);
 
-// Holds the Python array of the runtime. Values are created and read under the GIL, and may die without it.
+class Trace;
+
+// Holds the Python array of the runtime, or stands for a result that a trace will compute, or for one that it failed to.
+// Values are created and read under the GIL, and may die without it.
 class Value : public c10::intrusive_ptr_target {
  public:
   // Steals the reference to `array`.
   Value(PyObject* array, const Layout* layout, c10::DeviceIndex device);
+  // Result `slot` of a trace, which outlives its pending values.
+  Value(Trace* trace, int32_t slot, const Layout* layout, c10::DeviceIndex device);
   ~Value() override;
 
-  PyObject* array() const {
-    return array_;
+  // Runs the trace if need be; raises what made it fail.
+  PyObject* array() {
+    return array_ != nullptr ? array_ : materialize();
+  }
+  bool ready() const {
+    return array_ != nullptr;
+  }
+  bool pending() const {
+    return trace_ != nullptr;
   }
   const Layout* layout() const {
     return layout_;
@@ -43,9 +55,36 @@ class Value : public c10::intrusive_ptr_target {
   c10::DeviceIndex device() const {
     return device_;
   }
+  Trace* trace() const {
+    return trace_;
+  }
+  int32_t slot() const {
+    return slot_;
+  }
+  PyObject* error() const {
+    return error_;
+  }
+  void move_to(Trace* trace, int32_t slot) {
+    trace_ = trace;
+    slot_ = slot;
+  }
+  // Ends the pending state; both take a reference of their own.
+  void fulfill(PyObject* array);
+  void poison(PyObject* error);
+
+  // What runs the trace of a pending value; it gives the array or throws.
+  static void set_materializer(PyObject* (*materializer)(Value&));
+
+  // Where a trace keeps this value among those that it reads; a hint that the trace checks.
+  int32_t external_hint = -1;
 
  private:
-  PyObject* array_;
+  PyObject* materialize();
+
+  PyObject* array_ = nullptr;
+  PyObject* error_ = nullptr;
+  Trace* trace_ = nullptr;
+  int32_t slot_ = -1;
   const Layout* layout_;
   c10::DeviceIndex device_;
 };
@@ -67,6 +106,8 @@ struct MemoryStats {
 
 MemoryStats memory_stats(c10::DeviceIndex device);
 void reset_peak_memory(c10::DeviceIndex device);
+// Memory that a program needs while it runs, beside its arguments and results.
+void account_temporary(c10::DeviceIndex device, int64_t nbytes);
 void reset_accumulated_memory(c10::DeviceIndex device);
 
 } // namespace torus

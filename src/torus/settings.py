@@ -130,6 +130,14 @@ SETTINGS: tuple[Setting, ...] = (
         _boolean,
     ),
     Setting(
+        "fusing",
+        "background | foreground | never",
+        "background",
+        ("TORUS_FUSING",),
+        "When recorded operators are compiled into fused programs: while they run one by one, at once, or never.",
+        _choice("background", "foreground", "never"),
+    ),
+    Setting(
         "launch_blocking",
         "bool",
         False,

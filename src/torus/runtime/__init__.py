@@ -37,6 +37,8 @@ Programs (`torus.runtime.programs`)
         to the key what it knows: platform, device kind, jaxlib version, XLA_FLAGS, CPU features. The caller adds what
         it alone knows: versions and a fingerprint of the code that made the program (`source_fingerprint(directory) ->
         str`).
+    ``programs.find_signature(key: bytes, device_index=0) -> bytes | None``
+        The metadata alone; nothing is loaded.
     ``programs.record_signature(key: bytes, program: Program, metadata: bytes) -> None``
 
     ``Program``: what the core needs to run one program on one device::

@@ -179,6 +179,14 @@ def deserialize(data: bytes, device: Any) -> Any:
     return device.client.deserialize_executable(data, _jax.DeviceList((device,)), options)
 
 
+def temporary_bytes(executable: Any) -> int:
+    """The memory that an executable needs while it runs, beside arguments and results; 0 where it does not say."""
+    try:
+        return int(executable.get_compiled_memory_stats().temp_size_in_bytes)
+    except Exception:
+        return 0
+
+
 def bind(executable: Any, out_avals: Sequence[Aval], device: Any) -> tuple[Callable[..., Any], list[Any]]:
     """``(execute, handlers)``: ``execute(arrays).consume_with_handlers(handlers)`` is the list of results."""
     placement = Placement(device)

@@ -135,6 +135,14 @@ class ProgramCache:
                 self._totals["signature_misses" if program is None else "signature_hits"] += 1
         return (program, found[1]) if found is not None and program is not None else None
 
+    def find_signature(self, key: bytes, device_index: int) -> bytes | None:
+        """See the function of this name."""
+        disk = self.disk()
+        found = disk.signature(keys.signature(key, self._environment(device_index))) if disk is not None else None
+        with self._lock:
+            self._totals["signature_misses" if found is None else "signature_hits"] += 1
+        return found[1] if found is not None else None
+
     def record_signature(self, key: bytes, program: Program, metadata: bytes) -> None:
         """See the function of this name."""
         disk = self.disk()
@@ -420,6 +428,11 @@ def lookup_signature(key: bytes, device_index: int = 0) -> tuple[Program, bytes]
     and hardware.
     """
     return cache.lookup_signature(key, device_index)
+
+
+def find_signature(key: bytes, device_index: int = 0) -> bytes | None:
+    """The metadata recorded for `key`, as `lookup_signature` gives it, without loading its program."""
+    return cache.find_signature(key, device_index)
 
 
 def record_signature(key: bytes, program: Program, metadata: bytes) -> None:

@@ -105,6 +105,15 @@ class _DeviceModule(ModuleType):
         return random.default_generators()
 
     @property
+    def fusing(self) -> str:
+        """When fused programs are compiled: ``"background"``, ``"foreground"`` or ``"never"``. See ``TORUS_FUSING``."""
+        return modes.get_fusing()
+
+    @fusing.setter
+    def fusing(self, how: str) -> None:
+        modes.set_fusing(how)
+
+    @property
     def eager_mode(self) -> EagerMode:
         """When ops run, for the whole process."""
         return modes.get_mode()

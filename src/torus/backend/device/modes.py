@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import enum
 import warnings
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ class EagerMode(enum.Enum):
 
 
 _mode = EagerMode.DEFER_NEVER
+_at_exit = False
 
 
 def get_mode() -> EagerMode:
@@ -30,21 +32,33 @@ def get_mode() -> EagerMode:
 
 
 def set_mode(mode: EagerMode) -> None:
-    """Choose the mode of this process. Raises NotImplementedError for a mode that this version does not have."""
-    global _mode
+    """Choose the mode of this process. What was recorded before stays recorded until a value of it is needed."""
+    global _mode, _at_exit
     if not isinstance(mode, EagerMode):
         raise TypeError(f"expected a torch.tpu.EagerMode, got {mode!r}")
-    _check_supported(mode)
+    if mode is EagerMode.DEFER_AND_FUSE and not _at_exit:
+        atexit.register(_C.flush, True)
+        _at_exit = True
     _C.set_launch_blocking(mode is EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING)
+    _C.set_recording(mode is EagerMode.DEFER_AND_FUSE)
     _mode = mode
 
 
-def _check_supported(mode: EagerMode) -> None:
-    if mode is EagerMode.DEFER_AND_FUSE:
-        raise NotImplementedError(
-            "EagerMode.DEFER_AND_FUSE comes with a later version of torus; "
-            "EagerMode.DEFER_NEVER gives the same results, op by op"
-        )
+_FUSING = ("never", "background", "foreground")  # in the order of the core
+
+
+def set_fusing(how: str) -> None:
+    """When fused programs are compiled: ``"background"`` (ops run one by one until then), ``"foreground"`` (at once,
+    which is deterministic) or ``"never"``.
+    """
+    if how not in _FUSING:
+        raise ValueError(f"fusing is one of {', '.join(map(repr, _FUSING))}, not {how!r}")
+    _C.set_fuse_mode(_FUSING.index(how))
+
+
+def get_fusing() -> str:
+    """``"never"``, ``"background"`` or ``"foreground"``."""
+    return _FUSING[_C.fuse_mode()]
 
 
 @contextmanager
@@ -61,9 +75,13 @@ def set_eager_mode(mode: EagerMode) -> Iterator[None]:
 def apply_settings() -> None:
     """Start in the mode that the environment asks for; one that is not there yet must not break ``import torch``."""
     asked = {"defer_and_fuse": EagerMode.DEFER_AND_FUSE, "launch_blocking": EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING}
+    try:
+        set_fusing(settings.get("fusing"))
+    except ValueError as error:
+        warnings.warn(str(error), RuntimeWarning, stacklevel=2)
     for name, mode in asked.items():
         try:
             if settings.get(name):
                 set_mode(mode)
-        except (NotImplementedError, ValueError) as error:
+        except ValueError as error:
             warnings.warn(f"the setting {name} has no effect: {error}", RuntimeWarning, stacklevel=2)

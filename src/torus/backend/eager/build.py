@@ -27,6 +27,7 @@ class Plan:
     results: list[Result | None] = field(default_factory=list)
     counts: list[int | tuple[int]] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
+    cost: int = 1
 
 
 class Builder:

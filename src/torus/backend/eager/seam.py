@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from torus import runtime, settings
+from torus import _C, runtime, settings
 from torus.backend import lowering
 from torus.backend.device import numerics
 from torus.backend.device.events import elapsed_time, query_event, record_event, synchronize_event
-from torus.backend.eager.build import Builder, Plan
+from torus.backend.eager import fuse as fusion
+from torus.backend.eager.build import Builder
+from torus.backend.eager.fuse import fuse, report_fused_failure, report_storm
+from torus.backend.eager.recipe import Recipe, cost_of
+from torus.backend.eager.report import flushed
 from torus.backend.eager.request import Request
 from torus.backend.lowering.registry import RULES
 from torus.runtime import host_memory, is_ready, prefetch
@@ -23,14 +26,19 @@ __all__ = [
     "build",
     "copy_to_device",
     "elapsed_time",
+    "flushed",
     "from_dlpack",
+    "fuse",
     "is_ready",
+    "load",
     "lookup",
     "memory_info",
     "pack_uploader",
     "query_event",
     "raise_failed_checks",
     "record_event",
+    "report_fused_failure",
+    "report_storm",
     "resize_bytes",
     "synchronize",
     "synchronize_event",
@@ -75,46 +83,29 @@ def _checks_bounds() -> bool:
     return runtime.platform_name() == "cpu" or bool(settings.get("debug_checks"))
 
 
-def compiler_options(platform: str, text: str) -> dict[str, Any]:
-    """Options for a program of one op.
-
-    Measured: XLA:CPU's fusion emitters double the compile time of a program of one kernel and halve that of one with
-    reductions, and its ynn library makes the gradient of a convolution five times slower than XLA's own code.
-    """
-    options = numerics.compiler_options()
-    if platform == "cpu" and "stablehlo.reduce" not in text:
-        options["xla_cpu_use_fusion_emitters"] = False
-    if platform == "cpu" and "stablehlo.convolution" in text:
-        options["xla_cpu_experimental_ynn_fusion_type"] = ""
-    return options
-
-
-def _answer(program: Any, plan: Plan) -> tuple[Any, ...]:
-    checks = plan.checks or None
-    return (program.execute, program.handlers, plan.inputs, plan.takes_pack, plan.results, plan.counts, checks)
-
-
 def pack_uploader(words: int, device: int) -> tuple[Any, tuple[Any, ...], int]:
     """A call, its arguments, and the address of `words` uint32 that it sends to the device when it is called."""
     return runtime.word_uploader(words, device)
 
 
-def lookup(signature: bytes, device: int) -> tuple[Any, ...] | None:
-    """The program of a signature that an earlier process made, or None."""
-    found = runtime.programs.lookup_signature(_disk_key(signature), device)
-    if found is None:
-        return None
-    program, metadata = found
-    return _answer(program, pickle.loads(metadata))
+def lookup(signature: bytes, device: int, lazy: bool) -> tuple[Any, ...] | None:
+    """What the core must know of a signature that an earlier process met, or None. `lazy`: without its program."""
+    key = _disk_key(signature)
+    if lazy:
+        metadata = runtime.programs.find_signature(key, device)
+        return None if metadata is None else Recipe.found(key, device, metadata).answer()
+    found = runtime.programs.lookup_signature(key, device)
+    return None if found is None else Recipe.found(key, device, found[1], found[0]).answer()
 
 
-def build(signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None) -> tuple[Any, ...] | None:
-    """Lower and compile the program of a signature; None when its rule cannot express it (the core then runs the op on
-    the CPU).
+def build(
+    signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None, lazy: bool
+) -> tuple[Any, ...] | None:
+    """Lower a signature, and compile it (`lazy`: in the background); None when its rule cannot express it (the core
+    then runs the op on the CPU).
     """
     request = Request.from_core(fields)
-    platform = runtime.platform_name()
-    builder = Builder(request, RULES[request.rule], promises, platform, _checks_bounds())
+    builder = Builder(request, RULES[request.rule], promises, runtime.platform_name(), _checks_bounds())
     try:
         text, out_avals = runtime.lower(builder.function, builder.avals, request.device)
     except NotImplementedError:
@@ -122,9 +113,19 @@ def build(signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None)
     except Exception as error:
         error.add_note(f"while lowering {request.describe()} for the tpu device")
         raise
-    program = runtime.programs.get_or_compile(text, out_avals, request.device, compiler_options(platform, text))
-    runtime.programs.record_signature(_disk_key(signature), program, pickle.dumps(builder.plan))
-    return _answer(program, builder.plan)
+    builder.plan.cost = cost_of(text)
+    recipe = Recipe.lowered(_disk_key(signature), request.device, builder.plan, text, out_avals)
+    if not lazy:
+        recipe.program()
+    elif _C.fuse_mode() == fusion.BACKGROUND:
+        recipe.start(fusion.compiling)
+    return recipe.answer()
+
+
+def load(recipe: Recipe) -> tuple[Any, Any]:
+    """The program of a recipe, as the core calls it."""
+    program = recipe.program()
+    return program.execute, program.handlers
 
 
 def raise_failed_checks(messages: list[str], reports: list[Any]) -> None:

@@ -1,0 +1,41 @@
+// Running a trace: as one or a few fused programs where they are compiled, else op by op.
+//
+// A trace is looked up by its structure (ops, wiring, which results are still wanted, which arguments nobody else
+// holds). Its plan cuts it into segments; equal segments of any trace share one fused program. A program is compiled in
+// the background once its segment has come again, or was found on disk; until then its ops run one by one.
+#pragma once
+
+#include "trace.h"
+
+namespace torus {
+
+// In instructions of StableHLO: what one fused program may hold, and what may be recorded before it must run. Measured:
+// compilers take more than twice the time for twice the program.
+constexpr int64_t kLargestSegment = 3000;
+constexpr int64_t kLargestTrace = 12000;
+
+// Gives every value of the trace its array or its failure, and empties the trace.
+void run_trace(Trace& trace, Cause cause);
+
+// How many nodes to run when a trace is full: whole turns of the loop at its end, if there is one.
+size_t stable_end(const Trace& trace);
+
+enum class FuseMode : int { kNever, kBackground, kForeground };
+void set_fuse_mode(FuseMode mode);
+FuseMode fuse_mode();
+
+// A fused program is there (called by Python, also from other threads), or could not be made.
+void fused_ready(uint64_t id, PyObject* execute, PyObject* handlers, int64_t temporary_bytes);
+void fused_failed(uint64_t id);
+void clear_fused();
+
+// A failure that nobody has seen yet: synchronize() raises it.
+void report_failure(PyObject* error);
+void raise_unreported_failure();
+
+// Calls the seam with a description of each flush.
+void set_explaining(bool value);
+// The recorded ops that a tensor depends on, as Python data.
+PyRef describe_pending(const Value& value);
+
+} // namespace torus

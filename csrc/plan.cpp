@@ -1,0 +1,289 @@
+#include "plan.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "fusion.h"
+#include "launch.h"
+#include "segments.h"
+
+namespace torus {
+namespace {
+
+constexpr size_t kMostPlans = 4096;
+// Smaller arguments are not worth a program of their own for being used up.
+constexpr int64_t kSmallestDonation = 4096;
+// So many new traces in a row are a storm, which pauses fusing for so many traces.
+constexpr int kStorm = 64;
+constexpr int kPause = 512;
+// Loops that came with more lengths than this are cut by turns.
+constexpr size_t kLoopLengths = 3;
+
+using Words = std::vector<int32_t>;
+
+struct WordsHash {
+  size_t operator()(const Words& words) const {
+    uint64_t h = words.size();
+    for (auto word : words) {
+      h = (h ^ static_cast<uint32_t>(word)) * 0x9E3779B97F4A7C15ULL;
+      h ^= h >> 29;
+    }
+    return h;
+  }
+};
+
+struct Tables {
+  std::unordered_map<Words, std::shared_ptr<Plan>, WordsHash> plans;
+  std::unordered_map<Words, std::unique_ptr<Fused>, WordsHash> fused;
+  std::unordered_map<uint64_t, Fused*> by_id;
+  // Programs taken out of the table: a plan that runs may still hold them.
+  std::vector<std::unique_ptr<Fused>> retired;
+  // The turns that each loop, known by the ops of its body, has come with.
+  std::unordered_map<Words, std::unordered_set<size_t>, WordsHash> turns;
+  uint64_t next_id = 1;
+};
+
+// Guarded by the GIL.
+Tables& tables() {
+  static auto* t = new Tables();
+  return *t;
+}
+
+// New traces in a row, and what tells them apart.
+struct Storm {
+  int streak = 0;
+  int pause = 0;
+  bool reported = false;
+  Words ops;
+  std::vector<const OpInfo*> names;
+};
+
+Storm& storm() {
+  static auto* s = new Storm();
+  return *s;
+}
+
+bool is_unique(const Value& value) {
+  if (!value.ready() || value.layout()->nbytes() < kSmallestDonation) {
+    return false;
+  }
+  auto* array = const_cast<Value&>(value).array();
+  return Py_REFCNT(array) - (last_launched(value.device()) == array ? 1 : 0) == 1;
+}
+
+Words key_of(const Trace& trace) {
+  Words key;
+  key.reserve(trace.nodes.size() + trace.inputs.size() + (trace.results.size() + trace.externals.size()) / 32 + 4);
+  for (const auto& node : trace.nodes) {
+    key.push_back(static_cast<int32_t>(node.entry->id));
+  }
+  key.insert(key.end(), trace.inputs.begin(), trace.inputs.end());
+  uint32_t bits = 0;
+  int count = 0;
+  const auto push = [&](bool bit) {
+    bits = bits << 1 | static_cast<uint32_t>(bit);
+    if (++count % 32 == 0) {
+      key.push_back(static_cast<int32_t>(bits));
+      bits = 0;
+    }
+  };
+  for (const auto& value : trace.results) {
+    push(value.use_count() > 1);
+  }
+  for (const auto& value : trace.externals) {
+    push(value.use_count() == 1 && is_unique(*value));
+  }
+  key.push_back(static_cast<int32_t>(bits));
+  key.push_back(static_cast<int32_t>(count));
+  return key;
+}
+
+void find_last_uses(const Trace& trace, Plan& plan) {
+  plan.last_use_of_result.resize(trace.results.size());
+  plan.last_use_of_external.resize(trace.externals.size());
+  plan.wanted.resize(trace.results.size());
+  for (size_t i = 0; i < trace.results.size(); ++i) {
+    plan.wanted[i] = trace.results[i].use_count() > 1;
+  }
+  for (size_t n = 0; n < trace.nodes.size(); ++n) {
+    for (auto j = trace.nodes[n].first_result; j < trace.end_of_results(n); ++j) {
+      plan.last_use_of_result[static_cast<size_t>(j)] = static_cast<int32_t>(n);
+    }
+    for (auto j = trace.nodes[n].first_input; j < trace.end_of_inputs(n); ++j) {
+      const auto input = trace.inputs[static_cast<size_t>(j)];
+      (input >= 0 ? plan.last_use_of_result[static_cast<size_t>(input)]
+                  : plan.last_use_of_external[static_cast<size_t>(~input)]) = static_cast<int32_t>(n);
+    }
+  }
+}
+
+// Fills in the arguments and results of a segment; gives its key, in which values have numbers of the segment.
+Words describe_segment(const Trace& trace, const Plan& plan, Segment& segment) {
+  Words key;
+  std::unordered_map<int32_t, int32_t> numbers;
+  const auto first_result = trace.nodes[segment.begin].first_result;
+  const auto end_result = trace.end_of_results(segment.end - 1);
+  for (size_t n = segment.begin; n < segment.end; ++n) {
+    key.push_back(static_cast<int32_t>(trace.nodes[n].entry->id));
+    for (auto j = trace.nodes[n].first_input; j < trace.end_of_inputs(n); ++j) {
+      const auto input = trace.inputs[static_cast<size_t>(j)];
+      if (input >= first_result) {
+        key.push_back(input - first_result);
+        continue;
+      }
+      const auto [place, fresh] = numbers.emplace(input, static_cast<int32_t>(segment.inputs.size()));
+      if (fresh) {
+        segment.inputs.push_back(input);
+      }
+      key.push_back(~place->second);
+    }
+  }
+  const auto end = static_cast<int32_t>(segment.end);
+  key.push_back(-1);
+  for (auto i = first_result; i < end_result; ++i) {
+    if (plan.wanted[static_cast<size_t>(i)] || plan.last_use_of_result[static_cast<size_t>(i)] >= end) {
+      segment.outputs.push_back(i);
+      key.push_back(i - first_result);
+    }
+  }
+  key.push_back(-1);
+  for (size_t i = 0; i < segment.inputs.size(); ++i) {
+    const auto input = segment.inputs[i];
+    const auto place = static_cast<size_t>(input >= 0 ? input : ~input);
+    const auto& value = trace.value(input);
+    const bool last = (input >= 0 ? plan.last_use_of_result : plan.last_use_of_external)[place] < end;
+    const bool ours = input >= 0 ? !plan.wanted[place] && value->layout()->nbytes() >= kSmallestDonation
+                                 : value.use_count() == 1 && is_unique(*value);
+    if (last && ours) {
+      segment.donated.push_back(static_cast<int32_t>(i));
+      key.push_back(static_cast<int32_t>(i));
+    }
+  }
+  return key;
+}
+
+Fused* fused_for(Words key) {
+  auto& t = tables();
+  auto& row = t.fused[key];
+  if (!row) {
+    row = std::make_unique<Fused>();
+    row->id = t.next_id++;
+    row->key = std::move(key);
+    t.by_id[row->id] = row.get();
+  }
+  return row.get();
+}
+
+// Whether this trace's loop comes with ever other lengths.
+bool changes_length(const Trace& trace) {
+  const auto loop = find_loop(trace, 0, trace.nodes.size());
+  if (loop.turns == 0) {
+    return false;
+  }
+  Words body;
+  for (size_t i = loop.start; i < loop.start + loop.period; ++i) {
+    body.push_back(static_cast<int32_t>(trace.nodes[i].entry->id));
+  }
+  auto& turns = tables().turns[body];
+  if (turns.size() <= kLoopLengths) {
+    turns.insert(loop.turns);
+  }
+  return turns.size() > kLoopLengths;
+}
+
+std::string difference(const Storm& last, const Words& ops, const std::vector<const OpInfo*>& names) {
+  if (ops == last.ops) {
+    return "the same operators each time, but other results of theirs are kept";
+  }
+  if (names == last.names) {
+    return "the same operators each time, but with other shapes, dtypes or static arguments";
+  }
+  return "other operators, or another number of them, each time";
+}
+
+// True while fusing pauses.
+bool note_new_trace(const Trace& trace) {
+  auto& s = storm();
+  Words ops;
+  std::vector<const OpInfo*> names;
+  for (const auto& node : trace.nodes) {
+    ops.push_back(static_cast<int32_t>(node.entry->id));
+    names.push_back(node.entry->op);
+  }
+  if (++s.streak >= kStorm) {
+    s.streak = 0;
+    s.pause = kPause;
+    if (!std::exchange(s.reported, true)) {
+      const auto text = difference(s, ops, names);
+      const PyRef message(PyUnicode_FromString(text.c_str()));
+      call_seam("report_storm", {message.get()});
+    }
+  }
+  s.ops = std::move(ops);
+  s.names = std::move(names);
+  return s.pause > 0;
+}
+
+} // namespace
+
+std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known) {
+  auto key = key_of(trace);
+  auto& t = tables();
+  const auto found = t.plans.find(key);
+  known = found != t.plans.end();
+  if (known) {
+    storm().streak = 0;
+    ++found->second->runs;
+    return found->second;
+  }
+  auto plan = std::make_shared<Plan>();
+  find_last_uses(trace, *plan);
+  bool all_ready = true;
+  for (const auto& [begin, end] : cut_segments(trace, changes_length(trace))) {
+    Segment segment{begin, end, nullptr, {}, {}, {}};
+    auto words = describe_segment(trace, *plan, segment);
+    if (end - begin > 1 && storm().pause == 0) {
+      segment.fused = fused_for(std::move(words));
+      all_ready = all_ready && segment.fused->state == Fused::State::kReady;
+    }
+    plan->segments.push_back(std::move(segment));
+  }
+  if (storm().pause > 0) {
+    --storm().pause;
+    return plan;
+  }
+  if (all_ready) {
+    storm().streak = 0;
+  } else if (note_new_trace(trace)) {
+    return plan;
+  }
+  if (t.plans.size() >= kMostPlans) {
+    clear_plans();
+    return plan; // its programs are of the old table
+  }
+  plan->key = key;
+  t.plans.emplace(std::move(key), plan);
+  return plan;
+}
+
+Fused* find_fused(uint64_t id) {
+  const auto found = tables().by_id.find(id);
+  return found == tables().by_id.end() ? nullptr : found->second;
+}
+
+void clear_plans() {
+  auto& t = tables();
+  t.plans.clear();
+  t.turns.clear();
+  t.by_id.clear();
+  for (auto& row : t.fused) {
+    t.retired.push_back(std::move(row.second));
+  }
+  t.fused.clear();
+}
+
+size_t plan_count() {
+  return tables().plans.size();
+}
+
+} // namespace torus

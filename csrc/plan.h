@@ -1,0 +1,51 @@
+// The plan of a trace: which segments it has, and which fused program each of them is.
+#pragma once
+
+#include <memory>
+
+#include "trace.h"
+
+namespace torus {
+
+// A program of several ops. Programs are keyed on structure: ops, wiring, results wanted, arguments to be used up.
+struct Fused {
+  enum class State : uint8_t { kNew, kAsked, kReady, kFailed };
+
+  uint64_t id;
+  std::vector<int32_t> key;
+  State state = State::kNew;
+  int64_t seen = 0;
+  PyRef execute;
+  PyRef handlers;
+  int64_t temporary_bytes = 0;
+};
+
+// Numbers of values are those of the trace: results, or ~i for external value i.
+struct Segment {
+  size_t begin;
+  size_t end;
+  Fused* fused = nullptr; // none for a single op
+  std::vector<int32_t> inputs;
+  std::vector<int32_t> outputs;
+  std::vector<int32_t> donated; // places in `inputs`
+};
+
+struct Plan {
+  std::vector<int32_t> key;
+  std::vector<Segment> segments;
+  // The node that uses each result or external value last; the node that makes it where none does.
+  std::vector<int32_t> last_use_of_result;
+  std::vector<int32_t> last_use_of_external;
+  std::vector<bool> wanted; // results that somebody beside the trace holds
+  int64_t runs = 0;
+};
+
+// The plan of a closed trace. `known`: it has come before. While traces keep changing, plans are not kept and have no
+// fused programs.
+std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known);
+
+Fused* find_fused(uint64_t id);
+void clear_plans();
+size_t plan_count();
+
+} // namespace torus

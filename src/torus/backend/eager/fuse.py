@@ -1,0 +1,182 @@
+"""Fused programs: found on disk, or compiled in the background while their ops run one by one."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import queue
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from torus import _C, runtime
+from torus.backend.device import numerics
+from torus.backend.eager.compose import Composed, NodeSpec, compose
+from torus.runtime.programs import Aval, Program
+
+NEVER, BACKGROUND, FOREGROUND = range(3)
+"""When fused programs are compiled; the numbers are the core's."""
+
+_VERSION = "fused 1"
+
+
+class FusionWarning(RuntimeWarning):
+    """Something about fusing that the user may want to know; values are right all the same."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Ops to be one program. Numbers are those of `compose`."""
+
+    nodes: tuple[NodeSpec, ...]
+    outputs: tuple[int, ...]
+    donated: tuple[int, ...]
+    device: int
+
+    @classmethod
+    def from_core(cls, description: tuple[Any, ...]) -> Segment:
+        """Name the fields of the tuple that the core sends."""
+        nodes, outputs, donated, device = description
+        return cls(tuple(NodeSpec(*node) for node in nodes), tuple(outputs), tuple(donated), device)
+
+    def key(self) -> bytes:
+        """The same bytes for the same segment in every process."""
+        digest = hashlib.sha256(f"{_VERSION} {_options('')}".encode())
+        for node in self.nodes:
+            digest.update(node.recipe.digest)
+            digest.update(repr((tuple(node.inputs), node.words)).encode())
+        digest.update(repr((self.outputs, self.donated)).encode())
+        return digest.digest()
+
+    def compose(self) -> Composed:
+        return compose(self.nodes, self.outputs, self.donated)
+
+
+def fuse(number: int, description: tuple[Any, ...], wish: str) -> None:
+    """Get the program of segment `number`: "find" it on disk, "compile" it in the background, or "wait" for it."""
+    segment = Segment.from_core(description)
+    found = runtime.programs.lookup_signature(segment.key(), segment.device)
+    if found is not None:
+        _announce(number, found[0])
+    elif wish == "wait":
+        _make(number, segment)
+    elif wish == "compile":
+        _worker.submit(lambda: _make(number, segment))
+
+
+def _make(number: int, segment: Segment) -> None:
+    """Compile, and tell the core. A failure is said once; the ops go on one by one."""
+    try:
+        composed = segment.compose()
+        program = runtime.programs.get_or_compile(
+            composed.text, [_aval(kind) for kind in composed.result_types], segment.device, _options(composed.text)
+        )
+        runtime.programs.record_signature(segment.key(), program, b"")
+        _announce(number, program)
+    except Exception as error:
+        _C.fused_failed(number)
+        report_fused_failure(str(error))
+
+
+def _announce(number: int, program: Program) -> None:
+    from torus.runtime import jaxlib_adapter as adapter
+
+    _C.fused_ready(number, program.execute, program.handlers, adapter.temporary_bytes(program.executable))
+
+
+def _options(text: str) -> dict[str, Any]:
+    """A fused program rounds where its ops would, so that the modes agree."""
+    options = {"xla_allow_excess_precision": False} | numerics.compiler_options()
+    if "stablehlo.convolution" in text and runtime.platform_name() == "cpu":
+        options["xla_cpu_experimental_ynn_fusion_type"] = ""
+    return options
+
+
+_DTYPES = {"i1": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}
+_DTYPES |= {f"i{bits}": f"int{bits}" for bits in (4, 8, 16, 32, 64)}
+_DTYPES |= {f"ui{bits}": f"uint{bits}" for bits in (4, 8, 16, 32, 64)}
+_DTYPES |= {"complex<f32>": "complex64", "complex<f64>": "complex128"}
+_DTYPES |= {f"f8{kind}": f"float8_{name}" for kind, name in (("E4M3FN", "e4m3fn"), ("E5M2", "e5m2"))}
+_DTYPES |= {f"f8{kind}": f"float8_{name}" for kind, name in (("E4M3FNUZ", "e4m3fnuz"), ("E5M2FNUZ", "e5m2fnuz"))}
+_DTYPES |= {"f8E8M0FNU": "float8_e8m0fnu"}
+
+
+def _aval(kind: str) -> Aval:
+    """``tensor<4x2xf32>`` as a shape and the name of a dtype."""
+    *sizes, dtype = kind.removeprefix("tensor<").removesuffix(">").split("x") if "complex" not in kind else _complex(kind)
+    return tuple(int(size) for size in sizes), _DTYPES[dtype]
+
+
+def _complex(kind: str) -> list[str]:
+    sizes, _, dtype = kind.removeprefix("tensor<").removesuffix(">").rpartition("complex")
+    return [*(size for size in sizes.split("x") if size), "complex" + dtype]
+
+
+def report_fused_failure(text: str) -> None:
+    """Say that a fused program could not be used."""
+    warnings.warn(
+        f"a fused program could not be made or run, so its ops run one by one: {text}", FusionWarning, stacklevel=2
+    )
+
+
+def report_storm(difference: str) -> None:
+    """Say that traces keep changing, so that fusing would only compile."""
+    warnings.warn(
+        f"recorded operators are run one by one for a while, because each recording is a new one: {difference}. "
+        "torch.tpu.explain() shows them.",
+        FusionWarning,
+        stacklevel=2,
+    )
+
+
+class _Worker:
+    """One thread that compiles what it is given, in order. At exit it ends after the program that it is at."""
+
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._left = 0
+        self._idle = threading.Condition(self._lock)
+
+    def submit(self, task: Callable[[], None]) -> None:
+        with self._lock:
+            if self._stopped:
+                return
+            self._left += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="torus-fuse", daemon=True)
+                self._thread.start()
+                atexit.register(self.stop)
+        self._tasks.put(task)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until all that was given is done."""
+        with self._idle:
+            return self._idle.wait_for(lambda: self._left == 0, timeout)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None and not self._stopped:
+            task()
+            with self._idle:
+                self._left -= 1
+                self._idle.notify_all()
+
+    def stop(self) -> None:
+        """End the thread; a compiler cannot be interrupted, so this waits for one program."""
+        self._stopped = True
+        self._tasks.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+
+_worker = _Worker()
+wait_for_compiles = _worker.wait
+
+compiling = ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1)), thread_name_prefix="torus-compile")
+"""Compiles the programs of single ops while more ops are recorded."""
