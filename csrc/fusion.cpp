@@ -70,6 +70,14 @@ class Runner {
   void run(const Segment& segment) {
     auto* fused = segment.fused;
     const auto before = story_.programs;
+    const auto needed = plan_.needed.begin();
+    const auto first = needed + static_cast<ptrdiff_t>(segment.begin);
+    if (std::find(first, needed + static_cast<ptrdiff_t>(segment.end), true) ==
+        needed + static_cast<ptrdiff_t>(segment.end)) {
+      release(segment.begin, segment.end);
+      story_.how.push_back("not needed");
+      return;
+    }
     if (fused != nullptr) {
       ++fused->seen;
       ask(segment);
@@ -224,7 +232,9 @@ class Runner {
 
   void run_nodes(size_t begin, size_t end) {
     for (size_t n = begin; n < end; ++n) {
-      run_node(n);
+      if (plan_.needed[n]) {
+        run_node(n);
+      }
       release(n, n + 1);
     }
   }

@@ -30,7 +30,7 @@ class RequestArgs {
       case ArgKind::kTensor:
         return tensor(value);
       case ArgKind::kScalar:
-        return scalar(value);
+        return scalar(info, value);
       case ArgKind::kTensorList:
       case ArgKind::kScalarList: {
         if (value.isNone()) {
@@ -38,7 +38,7 @@ class RequestArgs {
         }
         PyListBuilder items;
         for (const auto& element : value.toListRef()) {
-          items.add(info.kind == ArgKind::kTensorList ? tensor(element) : scalar(element));
+          items.add(info.kind == ArgKind::kTensorList ? tensor(element) : scalar(info, element));
         }
         return py_tuple(py_text("list"), items.finish());
       }
@@ -56,7 +56,12 @@ class RequestArgs {
     return py_tuple(py_text("static"), std::move(value));
   }
 
-  PyRef scalar(const c10::IValue& value) {
+  PyRef scalar(const ArgInfo& info, const c10::IValue& value) {
+    if (is_usual(info, value)) {
+      const bool real = value.isDouble();
+      return py_tuple(py_text("usual"), py_tuple(py_dtype(!real ? at::kLong : signature_->wide() ? at::kDouble : at::kFloat),
+                                                 py_static(value, false)));
+    }
     return value.isNone() ? fixed(none()) : py_tuple(py_text("scalar"), py_int(next_scalar_++));
   }
 

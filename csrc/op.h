@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -27,6 +28,8 @@ struct ArgInfo {
   bool written = false;
   bool result_only = false; // out=: written, and no input of the rule
   bool keyword = false;
+  // Of a scalar. A call that leaves it at that has a program of its own, in which it is a constant.
+  std::optional<c10::Scalar> usual;
 };
 
 enum class OpForm : uint8_t { kFunctional, kInPlace, kOut };

@@ -117,6 +117,24 @@ void find_last_uses(const Trace& trace, Plan& plan) {
   }
 }
 
+void find_needed_nodes(const Trace& trace, Plan& plan) {
+  auto used = plan.wanted;
+  plan.needed.resize(trace.nodes.size());
+  for (size_t n = trace.nodes.size(); n-- > 0;) {
+    bool needed = static_cast<bool>(trace.nodes[n].entry->checks);
+    for (auto j = trace.nodes[n].first_result; j < trace.end_of_results(n); ++j) {
+      needed = needed || used[static_cast<size_t>(j)];
+    }
+    plan.needed[n] = needed;
+    for (auto j = trace.nodes[n].first_input; needed && j < trace.end_of_inputs(n); ++j) {
+      const auto input = trace.inputs[static_cast<size_t>(j)];
+      if (input >= 0) {
+        used[static_cast<size_t>(input)] = true;
+      }
+    }
+  }
+}
+
 // Fills in the arguments and results of a segment; gives its key, in which values have numbers of the segment.
 Words describe_segment(const Trace& trace, const Plan& plan, Segment& segment) {
   Words key;
@@ -238,6 +256,7 @@ std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known) {
   }
   auto plan = std::make_shared<Plan>();
   find_last_uses(trace, *plan);
+  find_needed_nodes(trace, *plan);
   bool all_ready = true;
   for (const auto& [begin, end] : cut_segments(trace, changes_length(trace))) {
     Segment segment{begin, end, nullptr, {}, {}, {}};

@@ -37,6 +37,7 @@ struct Plan {
   std::vector<int32_t> last_use_of_result;
   std::vector<int32_t> last_use_of_external;
   std::vector<bool> wanted; // results that somebody beside the trace holds
+  std::vector<bool> needed; // nodes that a wanted result or an index check depends on
   int64_t runs = 0;
 };
 

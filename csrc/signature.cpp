@@ -21,6 +21,7 @@ enum Tag : uint64_t {
   kTagTensor,
   kTagHostScalar,
   kTagScalar,
+  kTagUsual,
   kTagList,
   kTagInt,
   kTagFloat,
@@ -101,6 +102,12 @@ ScalarArg read_host_scalar(const at::Tensor& tensor) {
   result.from_tensor = true;
   result.dtype = tensor.scalar_type();
   return result;
+}
+
+// An integer that 32 bits do not hold.
+bool is_long(const ScalarArg& scalar) {
+  const bool integral = scalar.kind == ScalarKind::kInt || scalar.kind == ScalarKind::kBool;
+  return integral && scalar.integer != static_cast<int32_t>(scalar.integer);
 }
 
 uint64_t bits_of(double value) {
@@ -187,12 +194,12 @@ void Signature::add(const ArgInfo& info, const c10::IValue& value) {
       return;
     }
     case ArgKind::kScalar:
-      return add_scalar(value);
+      return add_scalar(info, value);
     case ArgKind::kScalarList: {
       const auto list = value.toListRef();
       key_.push_back(tag(kTagList, list.size()));
       for (const auto& element : list) {
-        add_scalar(element);
+        add_scalar(info, element);
       }
       return;
     }
@@ -292,7 +299,8 @@ void Signature::add_host_tensor(const ArgInfo& info, const at::Tensor& tensor) {
               info.name, "' of ", op_.name, ")");
   if (tensor.dim() == 0 && tensor.layout() == at::kStrided) {
     auto scalar = read_host_scalar(tensor);
-    key_.push_back(tag(kTagHostScalar, static_cast<uint64_t>(scalar.dtype) | uint64_t{scalar.wrapped} << 8));
+    key_.push_back(tag(kTagHostScalar, static_cast<uint64_t>(scalar.dtype) | uint64_t{scalar.wrapped} << 8 |
+                                           uint64_t{is_long(scalar)} << 9));
     scalars_.push_back(scalar);
     return;
   }
@@ -301,13 +309,17 @@ void Signature::add_host_tensor(const ArgInfo& info, const at::Tensor& tensor) {
   add_device_tensor(info, *uploads_.back());
 }
 
-void Signature::add_scalar(const c10::IValue& value) {
+void Signature::add_scalar(const ArgInfo& info, const c10::IValue& value) {
   if (value.isNone()) {
     key_.push_back(kTagNone);
     return;
   }
+  if (is_usual(info, value)) {
+    key_.push_back(kTagUsual);
+    return;
+  }
   auto scalar = read_scalar(value.toScalar());
-  key_.push_back(tag(kTagScalar, static_cast<uint64_t>(scalar.kind)));
+  key_.push_back(tag(kTagScalar, static_cast<uint64_t>(scalar.kind) | uint64_t{is_long(scalar)} << 8));
   scalars_.push_back(scalar);
 }
 
@@ -379,16 +391,32 @@ void Signature::push_words(uint64_t bits, int count) {
   }
 }
 
+bool is_usual(const ArgInfo& info, const c10::IValue& value) {
+  if (!info.usual.has_value() || !value.isScalar()) {
+    return false;
+  }
+  const auto scalar = value.toScalar();
+  if (scalar.type() != info.usual->type()) {
+    return false;
+  }
+  return scalar.isFloatingPoint() ? scalar.toDouble() == info.usual->toDouble()
+                                  : scalar.isIntegral(true) && scalar.toLong() == info.usual->toLong();
+}
+
+bool Signature::wide() const {
+  return op_.rule.wide || has_64bit_float_ || tensors_.empty() ||
+         (!has_float_ && c10::get_default_dtype_as_scalartype() == at::kDouble);
+}
+
 void Signature::pack_scalars() {
-  const bool wide = op_.rule.wide || has_64bit_float_ || tensors_.empty() ||
-                    (!has_float_ && c10::get_default_dtype_as_scalartype() == at::kDouble);
+  const bool wide = this->wide();
   for (auto& scalar : scalars_) {
     const bool own_64bit = scalar.from_tensor && !scalar.wrapped && is_64bit_float(scalar.dtype);
     const bool as_float = scalar.kind == ScalarKind::kFloat || scalar.kind == ScalarKind::kComplex;
     scalar.word = static_cast<int32_t>(pack_.size());
     if (!as_float) {
-      scalar.packed = at::kLong;
-      push_words(static_cast<uint64_t>(scalar.integer), 2);
+      scalar.packed = is_long(scalar) ? at::kLong : at::kInt;
+      push_words(static_cast<uint64_t>(scalar.integer), is_long(scalar) ? 2 : 1);
       continue;
     }
     scalar.packed = wide || own_64bit ? at::kDouble : at::kFloat;

@@ -63,6 +63,8 @@ class Signature {
   const c10::SmallVector<ScalarArg, 4>& scalars() const {
     return scalars_;
   }
+  // Whether scalars keep 64 bits although no tensor has them.
+  bool wide() const;
   const c10::SmallVector<uint32_t, 16>& pack() const {
     return pack_;
   }
@@ -86,7 +88,7 @@ class Signature {
   void add_tensor(const ArgInfo& info, const c10::IValue& value);
   void add_device_tensor(const ArgInfo& info, const at::Tensor& tensor);
   void add_host_tensor(const ArgInfo& info, const at::Tensor& tensor);
-  void add_scalar(const c10::IValue& value);
+  void add_scalar(const ArgInfo& info, const c10::IValue& value);
   void add_static(const c10::IValue& value);
   void add_range_length(at::ArrayRef<c10::IValue> args);
   void pack_scalars();
@@ -110,6 +112,9 @@ class Signature {
   bool has_64bit_float_ = false;
   bool has_float_ = false;
 };
+
+// Whether a scalar argument has the value that its op's schema gives it, kind of number included.
+bool is_usual(const ArgInfo& info, const c10::IValue& value);
 
 // Precision of float32 matmul and convolution: 0 "default", 1 "high", 2 "highest"; -1 follows
 // torch.set_float32_matmul_precision.

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+__file__: str
+
 def initialize(seam: ModuleType, count: int) -> None: ...
 def register_rule(
     name: str,

@@ -27,6 +27,7 @@ from torus.backend.device.devices import (
     set_device,
     synchronize,
 )
+from torus.backend.device.explain import explain
 from torus.backend.device.memory import (
     empty_cache,
     max_memory_allocated,
@@ -53,6 +54,7 @@ from torus.backend.device.random import (
     set_rng_state,
     set_rng_state_all,
 )
+from torus.backend.device.show import show
 from torus.backend.device.streams import (
     Event,
     Stream,
@@ -145,6 +147,7 @@ __all__ = [
     "device_count",
     "device_of",
     "empty_cache",
+    "explain",
     "fallbacks",
     "get_amp_supported_dtype",
     "get_device_capability",
@@ -179,6 +182,7 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "show",
     "stream",
     "synchronize",
     "topology_aware_mesh",

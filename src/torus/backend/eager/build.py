@@ -56,9 +56,8 @@ class Builder:
         """The program: storages and pack in; new tensors' arrays, new values of storages, and index reports out."""
         with tracing(self.context):
             self.context.checks = []
-            call = _Call(
-                self.request, dict(zip(self.plan.inputs, arrays)), arrays[-1] if self.plan.takes_pack else None
-            )
+            pack = arrays[-1] if self.plan.takes_pack else None
+            call = _Call(self.request, dict(zip(self.plan.inputs, arrays)), pack)
             values = self._apply(call)
             stored = self._store(call, values)
         reports, self.plan.checks = [r for r, _ in self.context.checks], [m for _, m in self.context.checks]
@@ -140,12 +139,17 @@ class _Call:
             return Operand(self.read(value), 2 if tensor.sizes else 1)
         if kind == "scalar":
             return self.number(self.request.scalars[value])
+        if kind == "usual":
+            dtype, number = value
+            return Operand(jnp.asarray(number, "bool" if isinstance(number, bool) else to_name(dtype)), 0)
         if kind == "list":
             return [self.argument(v) for v in value]
         return self.random_state() if kind == "random" else value
 
     def number(self, scalar: ScalarArg) -> Operand:
         array = self._unpack(scalar.word, scalar.kind, to_name(scalar.packed))
+        if scalar.kind == "int":
+            array = lax.convert_element_type(array, "int64")
         if scalar.dtype is not None:
             return Operand(cast(array, to_name(scalar.dtype)), 1)
         return Operand(array, 0)
@@ -158,6 +162,8 @@ class _Call:
         tensor = self.request.tensors[index]
         if tensor.layout is None:
             return jnp.zeros(tensor.sizes, to_name(tensor.dtype))
+        if _is_array(tensor):
+            return self.arrays[index]
         flat = strided.flatten_as(self.arrays[index], to_name(tensor.dtype))
         return strided.read(flat, tensor.view, self._offset(tensor))
 
@@ -189,13 +195,14 @@ class _Call:
     def _integer(self, word: int, words: int) -> Any:
         if words == 1:
             return lax.bitcast_convert_type(self.pack[word], "int32")
+        # No 64-bit number is reinterpreted: TPUs have none, and XLA:CPU would not fuse it.
         low = lax.convert_element_type(self.pack[word], "uint64")
         high = lax.convert_element_type(self.pack[word + 1], "uint64")
         return lax.bitcast_convert_type(low | (high << jnp.uint64(32)), "int64")
 
     def _unpack(self, word: int, kind: str, packed: str) -> Any:
         if kind == "int":
-            return self._integer(word, 2)
+            return self._integer(word, 2 if packed == "int64" else 1)
         if kind == "bool":
             return self.pack[word] != 0
         real = self._real(word, packed)
@@ -207,6 +214,12 @@ class _Call:
         if packed == "float32":
             return lax.bitcast_convert_type(self.pack[word], "float32")
         return lax.bitcast_convert_type(self.pack[word : word + 2], "float64")
+
+
+def _is_array(tensor: TensorArg) -> bool:
+    """Whether the array of its storage is the tensor as it stands."""
+    order = list(range(len(tensor.sizes)))
+    return tensor.layout == (tensor.dtype, tensor.sizes) and _covers(tensor) and tensor.view.memory_order() == order
 
 
 def _covers(tensor: TensorArg) -> bool:

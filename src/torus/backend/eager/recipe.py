@@ -15,7 +15,10 @@ from torus.backend.device import numerics
 from torus.backend.eager.build import Plan
 from torus.runtime.programs import Aval, Program
 
-_SCALAR_RESULT = re.compile(r"tensor<(?:[uif]+\d+)>$")
+# Numbers, their unpacking, and what only says how elements lie.
+_FREE = re.compile(r"tensor<(?:[a-z]+\d+|\d+xui32)>$|stablehlo\.(?:reshape|constant|broadcast_in_dim)\b")
+_RANDOM = 30
+"""The compiler expands a random generator into so many instructions (measured by time)."""
 
 
 class Recipe:
@@ -92,6 +95,6 @@ def compiler_options(platform: str, text: str) -> dict[str, Any]:
 
 
 def cost_of(text: str) -> int:
-    """How much a program adds to one that it is fused into: its instructions on more than one number."""
+    """How much a program adds to one that it is fused into: its instructions that compute, on more than one number."""
     lines = (line for line in text.splitlines() if "stablehlo." in line)
-    return max(1, sum(1 for line in lines if not _SCALAR_RESULT.search(line)))
+    return max(1, sum(_RANDOM if "rng_bit_generator" in line else 1 for line in lines if not _FREE.search(line)))

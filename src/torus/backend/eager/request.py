@@ -78,6 +78,8 @@ class Request:
             return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.sizes)}"
         if kind == "scalar":
             return f"{self.scalars[value].kind} number"
+        if kind == "usual":
+            return repr(value[1])
         if kind == "list":
             return "[" + ", ".join(self._show(v) for v in value) + "]"
         return kind if kind == "random" else repr(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,11 @@ def to_dlpack(array: Any) -> Any:
 
 @cache
 def _fingerprint() -> str:
-    """What beside the signature decides a program: our own sources and PyTorch's version."""
+    """What beside the signature decides a program: our own code, the core's too, and PyTorch's version."""
     root = Path(lowering.__file__).parent
-    return f"{torch.__version__} {runtime.source_fingerprint(root)} {runtime.source_fingerprint(root.parent / 'eager')}"
+    core = hashlib.sha256(Path(_C.__file__).read_bytes()).hexdigest()
+    sources = [runtime.source_fingerprint(directory) for directory in (root, root.parent / "eager")]
+    return " ".join([torch.__version__, core, *sources])
 
 
 prefetch.also.append(_fingerprint)
