@@ -3,11 +3,11 @@
 #include <torch/csrc/Exceptions.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "dispatch.h"
+#include "explanation.h"
+#include "failure.h"
 #include "launch.h"
-#include "place.h"
 #include "plan.h"
 #include "python_values.h"
 #include "segments.h"
@@ -16,45 +16,21 @@ namespace torus {
 namespace {
 
 std::atomic<FuseMode> mode{FuseMode::kBackground};
-std::atomic<bool> is_explaining{false};
-
-PyRef& unreported() {
-  static auto* failure = new PyRef();
-  return *failure;
-}
-
-// What happened while a trace ran, for the report.
-struct Story {
-  int64_t programs = 0;
-  std::vector<const char*> how; // of each segment
-};
-
-// The exception in flight as a Python object that names the op and the line that recorded it.
-PyRef caught(const Trace& trace, size_t node) {
-  PyObject* type = nullptr;
-  PyObject* value = nullptr;
-  PyObject* traceback = nullptr;
-  try {
-    throw;
-  } catch (python_error& error) {
-    error.restore();
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-  } catch (const std::exception& error) {
-    value = PyObject_CallFunction(PyExc_RuntimeError, "s", error.what());
+const char* why_not_fused(const Fused* fused) {
+  if (fused == nullptr) {
+    return "recordings keep changing";
   }
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  auto result = checked(value);
-  const auto& n = trace.nodes[node];
-  auto note = "by " + n.entry->op->name;
-  if (n.place >= 0) {
-    const auto line = describe(trace.places[static_cast<size_t>(n.place)]);
-    note += line.empty() ? ", recorded by autograd" : ", recorded at " + line;
+  switch (fused->state) {
+    case Fused::State::kNew:
+      return fuse_mode() == FuseMode::kNever ? "fusing is off" : "new";
+    case Fused::State::kAsked:
+      return "being compiled";
+    case Fused::State::kFailed:
+      return "could not be compiled";
+    case Fused::State::kReady:
+      return "an argument failed";
   }
-  PyRef ignored(PyObject_CallMethod(result.get(), "add_note", "s", note.c_str()));
-  PyErr_Clear();
-  return result;
+  return "";
 }
 
 void fail(const ValuePtr& value, PyObject* error) {
@@ -75,19 +51,20 @@ class Runner {
     if (std::find(first, needed + static_cast<ptrdiff_t>(segment.end), true) ==
         needed + static_cast<ptrdiff_t>(segment.end)) {
       release(segment.begin, segment.end);
-      story_.how.push_back("not needed");
+      story_.segments.emplace_back("not needed", "");
       return;
     }
     if (fused != nullptr) {
       ++fused->seen;
       ask(segment);
       if (fused->state == Fused::State::kReady && error_of(segment.inputs) == nullptr && run_fused(segment)) {
-        story_.how.push_back("fused");
+        story_.segments.emplace_back("fused", "");
         return;
       }
     }
     run_nodes(segment.begin, segment.end);
-    story_.how.push_back(fused == nullptr && story_.programs - before == 1 ? "one program" : "op by op");
+    const bool single = segment.end - segment.begin == 1 && story_.programs - before == 1;
+    story_.segments.emplace_back(single ? "one program" : "op by op", single ? "" : why_not_fused(fused));
   }
 
  private:
@@ -105,7 +82,14 @@ class Runner {
     const auto id = py_int(static_cast<int64_t>(fused->id));
     const auto description = describe_segment(segment);
     const auto wish = py_text(!compile ? "find" : how == FuseMode::kForeground ? "wait" : "compile");
-    call_seam("fuse", {id.get(), description.get(), wish.get()}); // calls fused_ready
+    try {
+      call_seam("fuse", {id.get(), description.get(), wish.get()}); // calls fused_ready
+    } catch (python_error& error) {
+      if (!put_off_interrupt(error)) {
+        throw;
+      }
+      fused->state = Fused::State::kNew;
+    }
   }
 
   // (nodes: [(recipe, inputs, words)], results wanted, arguments given up), numbers as in the key of the program.
@@ -204,7 +188,7 @@ class Runner {
         try {
           raise_failed_checks(entry, results, report);
         } catch (...) {
-          error = caught(trace_, n);
+          error = caught(std::current_exception(), trace_, n);
           note_failure(error.get());
           failed.resize(static_cast<size_t>(trace_.end_of_results(segment.end - 1)) - first);
         }
@@ -226,8 +210,15 @@ class Runner {
     return failed;
   }
 
-  static void note_failure(PyObject* error) {
-    unreported() = owned(error);
+  static void load(Entry& entry) {
+    try {
+      load_program(entry);
+    } catch (python_error& error) {
+      if (!put_off_interrupt(error)) {
+        throw;
+      }
+      load_program(entry);
+    }
   }
 
   void run_nodes(size_t begin, size_t end) {
@@ -249,7 +240,7 @@ class Runner {
       error = owned(earlier);
     } else {
       try {
-        load_program(*node.entry);
+        load(*node.entry);
         auto arguments = collect(inputs, n, n + 1);
         results = launch_program(node.entry->execute.get(), node.entry->handlers.get(), arguments.get(), trace_.device);
         ++story_.programs;
@@ -257,7 +248,7 @@ class Runner {
           raise_failed_checks(*node.entry, results.get(), trace_.end_of_results(n) - node.first_result);
         }
       } catch (...) {
-        error = caught(trace_, n);
+        error = caught(std::current_exception(), trace_, n);
         note_failure(error.get());
       }
     }
@@ -300,28 +291,18 @@ class Runner {
   Story& story_;
 };
 
-// (number, name of the op, line that recorded it) of the nodes [begin, end).
-PyRef describe_nodes(const Trace& trace, size_t begin, size_t end) {
-  PyListBuilder list;
-  for (size_t n = begin; n < end; ++n) {
-    const auto place = trace.nodes[n].place;
-    list.add(py_tuple(py_text(trace.nodes[n].entry->op->name),
-                      py_text(place < 0 ? "" : describe(trace.places[static_cast<size_t>(place)]))));
+// Results that are not wanted and never came to be go with the trace; nobody can ask for them. Where something of ours
+// went wrong, those that are wanted must not stay pending for ever.
+void close_values(Trace& trace, PyObject* error) {
+  for (auto& value : trace.results) {
+    if (value && value->pending()) {
+      error != nullptr ? value->poison(error) : value->move_to(nullptr, -1);
+    }
   }
-  return list.finish();
-}
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-int64_t bytes_of(const std::vector<ValuePtr>& values) {
-  int64_t sum = 0;
-  for (const auto& value : values) {
-    sum += value ? value->layout()->nbytes() : 0;
-  }
-  return sum;
+  trace.nodes.clear();
+  trace.results.clear();
+  trace.externals.clear();
+  trace.places.clear();
 }
 
 } // namespace
@@ -331,41 +312,21 @@ void run_trace(Trace& trace, Cause cause) {
     return;
   }
   counters().flushes.fetch_add(1, std::memory_order_relaxed);
-  const bool explaining = is_explaining.load(std::memory_order_relaxed);
-  const auto start = now_ns();
-  const auto bytes_in = explaining ? bytes_of(trace.externals) : 0;
-  bool known = false;
-  const auto plan = plan_of(trace, known);
-  Story story;
-  Runner runner(trace, *plan, story);
-  for (const auto& segment : plan->segments) {
-    runner.run(segment);
-  }
-  if (explaining) {
-    PyListBuilder segments;
-    for (size_t i = 0; i < plan->segments.size(); ++i) {
-      const auto& segment = plan->segments[i];
-      segments.add(py_tuple(describe_nodes(trace, segment.begin, segment.end), py_text(story.how[i])));
+  const Explanation explanation(trace);
+  PyRef error;
+  try {
+    bool known = false;
+    const auto plan = plan_of(trace, known);
+    Story story;
+    Runner runner(trace, *plan, story);
+    for (const auto& segment : plan->segments) {
+      runner.run(segment);
     }
-    int64_t bytes_out = 0;
-    for (size_t i = 0; i < trace.results.size(); ++i) {
-      bytes_out += plan->wanted[i] ? trace.results[i]->layout()->nbytes() : 0;
-    }
-    auto event = py_tuple(py_text(kCauseNames[static_cast<size_t>(cause)]), py_text(describe(current_place())),
-                          segments.finish(), py_int(story.programs), PyRef(PyBool_FromLong(known)), py_int(bytes_in),
-                          py_int(bytes_out), py_int(start), py_int(now_ns()));
-    call_seam("flushed", {event.get()});
+    explanation.tell(trace, *plan, story, cause, known);
+  } catch (...) {
+    error = caught(std::current_exception(), trace, 0);
   }
-  // Results that are not wanted and never came to be go with the trace; nobody can ask for them.
-  for (auto& value : trace.results) {
-    if (value && value->pending()) {
-      value->move_to(nullptr, -1);
-    }
-  }
-  trace.nodes.clear();
-  trace.results.clear();
-  trace.externals.clear();
-  trace.places.clear();
+  close_values(trace, error.get());
 }
 
 size_t stable_end(const Trace& trace) {
@@ -401,43 +362,6 @@ void fused_failed(uint64_t id) {
 
 void clear_fused() {
   clear_plans();
-}
-
-void report_failure(PyObject* error) {
-  if (unreported().get() == error) {
-    unreported() = PyRef();
-  }
-}
-
-void raise_unreported_failure() {
-  auto error = std::move(unreported());
-  if (error) {
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
-    throw_python_error();
-  }
-}
-
-void set_explaining(bool value) {
-  is_explaining.store(value);
-  set_keep_places(value);
-}
-
-PyRef describe_pending(const Value& value) {
-  if (!value.pending() || value.trace()->state != Trace::State::kOpen) {
-    return none();
-  }
-  const auto& trace = *value.trace();
-  PyListBuilder nodes;
-  for (size_t n = 0; n < trace.nodes.size(); ++n) {
-    const auto& node = trace.nodes[n];
-    std::vector<int64_t> inputs(trace.inputs.begin() + node.first_input,
-                                trace.inputs.begin() + trace.end_of_inputs(n));
-    nodes.add(py_tuple(owned(node.entry->recipe.get()), py_ints(inputs),
-                       py_int(trace.end_of_words(n) - node.first_word), py_int(node.first_result),
-                       py_text(node.entry->op->name),
-                       py_text(node.place < 0 ? "" : describe(trace.places[static_cast<size_t>(node.place)]))));
-  }
-  return py_tuple(nodes.finish(), py_int(value.slot()), py_int(trace.device));
 }
 
 } // namespace torus

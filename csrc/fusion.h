@@ -14,6 +14,7 @@ namespace torus {
 // grows from 2 to 9 seconds; small models want few programs.
 constexpr int64_t kLargestSegment = 1000;
 constexpr int64_t kLargestTrace = 8000;
+constexpr size_t kMostNodes = 2048;
 
 // Gives every value of the trace its array or its failure, and empties the trace.
 void run_trace(Trace& trace, Cause cause);
@@ -29,14 +30,5 @@ FuseMode fuse_mode();
 void fused_ready(uint64_t id, PyObject* execute, PyObject* handlers, int64_t temporary_bytes);
 void fused_failed(uint64_t id);
 void clear_fused();
-
-// A failure that nobody has seen yet: synchronize() raises it.
-void report_failure(PyObject* error);
-void raise_unreported_failure();
-
-// Calls the seam with a description of each flush.
-void set_explaining(bool value);
-// The recorded ops that a tensor depends on, as Python data.
-PyRef describe_pending(const Value& value);
 
 } // namespace torus

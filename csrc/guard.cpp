@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "device.h"
+#include "failure.h"
 #include "fusion.h"
 #include "launch.h"
 #include "runtime_seam.h"

@@ -59,7 +59,9 @@ class RequestArgs {
   PyRef scalar(const ArgInfo& info, const c10::IValue& value) {
     if (is_usual(info, value)) {
       const bool real = value.isDouble();
-      return py_tuple(py_text("usual"), py_tuple(py_dtype(!real ? at::kLong : signature_->wide() ? at::kDouble : at::kFloat),
+      return py_tuple(py_text("usual"), py_tuple(py_dtype(!real                ? at::kLong
+                                                          : signature_->wide() ? at::kDouble
+                                                                               : at::kFloat),
                                                  py_static(value, false)));
     }
     return value.isNone() ? fixed(none()) : py_tuple(py_text("scalar"), py_int(next_scalar_++));

@@ -4,6 +4,8 @@
 
 #include "device.h"
 #include "dispatch.h"
+#include "explanation.h"
+#include "failure.h"
 #include "fallback.h"
 #include "fusion.h"
 #include "generator.h"

@@ -83,8 +83,7 @@ OpInfo::OpInfo(const c10::FunctionSchema& schema, OpForm op_form, const RuleTrai
     info.kind = kind_of(argument, traits);
     info.is_dtype = strip_optional(argument.real_type())->kind() == c10::TypeKind::ScalarTypeType;
     info.keyword = argument.kwarg_only();
-    if (info.kind == ArgKind::kScalar && argument.default_value().has_value() &&
-        argument.default_value()->isScalar()) {
+    if (info.kind == ArgKind::kScalar && argument.default_value().has_value() && argument.default_value()->isScalar()) {
       info.usual = argument.default_value()->toScalar();
     }
     const auto* alias = argument.alias_info();

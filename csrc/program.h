@@ -42,10 +42,10 @@ struct Entry {
     kFallback         // no lowering for these arguments: runs on the CPU
   } kind = kProgram;
   Key key;
-  uint64_t id = 0;             // of this process, from 1
-  const OpInfo* op = nullptr;  // for reports
-  PyRef recipe;                // what Python knows of it: how to load the program, its text
-  PyRef execute;               // null until load_program
+  uint64_t id = 0;            // of this process, from 1
+  const OpInfo* op = nullptr; // for reports
+  PyRef recipe;               // what Python knows of it: how to load the program, its text
+  PyRef execute;              // null until load_program
   PyRef handlers;
   PyRef checks;                // messages of the index checks, whose reports are the last results
   std::vector<int32_t> inputs; // tensor arguments, in the program's order

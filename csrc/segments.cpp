@@ -99,6 +99,9 @@ Loop find_loop(const Trace& trace, size_t begin, size_t end) {
         best = {i + 1 - run, period, turns};
       }
     }
+    if (best.turns * best.period * 8 >= (end - begin) * 7) {
+      break; // a longer period can hardly cover more
+    }
   }
   return best;
 }

@@ -6,6 +6,7 @@
 #include <array>
 #include <condition_variable>
 
+#include "failure.h"
 #include "fusion.h"
 #include "launch.h"
 #include "place.h"
@@ -15,6 +16,7 @@ namespace {
 
 std::atomic<bool> is_recording{false};
 std::atomic<bool> keep_places{false};
+uint64_t last_number = 0; // of the traces begun; guarded by the GIL
 thread_local Cause current_cause = Cause::kStrictOp;
 thread_local std::array<TracePtr, 128> current_traces;
 
@@ -45,8 +47,7 @@ void wait_for_others() {
 }
 
 TracePtr open_trace(c10::DeviceIndex device) {
-  static uint64_t next_number = 1;
-  auto trace = c10::make_intrusive<Trace>(device, next_number++);
+  auto trace = c10::make_intrusive<Trace>(device, ++last_number);
   open_traces().push_back(trace);
   return trace;
 }
@@ -264,7 +265,7 @@ std::vector<at::Tensor> record(Entry& entry, Signature& signature) {
   if (trace->backward >= 0 && backward < 0) {
     flush(trace, Cause::kBackward);
     trace = join_traces(entry, signature);
-  } else if (trace->cost + entry.cost > kLargestTrace && !trace->nodes.empty()) {
+  } else if ((trace->cost + entry.cost > kLargestTrace && !trace->nodes.empty()) || trace->nodes.size() >= kMostNodes) {
     cut(trace);
     trace = join_traces(entry, signature);
   }
@@ -289,10 +290,12 @@ std::vector<at::Tensor> record(Entry& entry, Signature& signature) {
 }
 
 void flush_all(Cause cause, c10::DeviceIndex device) {
+  const auto last = last_number; // other threads may go on recording
   for (;;) {
     auto& open = open_traces();
-    const auto found =
-        std::find_if(open.begin(), open.end(), [&](const TracePtr& t) { return device < 0 || t->device == device; });
+    const auto found = std::find_if(open.begin(), open.end(), [&](const TracePtr& t) {
+      return (device < 0 || t->device == device) && t->number <= last;
+    });
     if (found == open.end()) {
       return;
     }

@@ -1,8 +1,8 @@
 // Recording: ops that have not run yet, in the order in which they were called. Guarded by the GIL.
 //
-// Each thread records into a trace of its own. When an op takes a pending value of another trace, the two become one, so
-// that forward, backward (on autograd's thread) and the optimizer's step share a trace, and threads that share no data
-// do not disturb each other.
+// Each thread records into a trace of its own. When an op takes a pending value of another trace, the two become one,
+// so that forward, backward (on autograd's thread) and the optimizer's step share a trace, and threads that share no
+// data do not disturb each other.
 #pragma once
 
 #include <thread>
@@ -14,8 +14,9 @@ namespace torus {
 
 // Why a trace is run.
 enum class Cause : uint8_t { kHostRead, kStrictOp, kOtherDevice, kSynchronize, kEvent, kBackward, kSize, kExit };
-constexpr const char* kCauseNames[] = {"host read", "op outside the trace", "copy to another device",
-                                       "synchronize", "event", "end of backward", "size", "exit"};
+constexpr const char* kCauseNames[] = {
+    "host read", "op outside the trace", "copy to another device", "synchronize", "event", "end of backward", "size",
+    "exit"};
 
 // The line of the user's program that recorded an op.
 struct Place {

@@ -29,8 +29,8 @@ const Layout* intern_layout(c10::ScalarType dtype, c10::IntArrayRef shape);
 
 class Trace;
 
-// Holds the Python array of the runtime, or stands for a result that a trace will compute, or for one that it failed to.
-// Values are created and read under the GIL, and may die without it.
+// Holds the Python array of the runtime, or stands for a result that a trace will compute, or for one that it failed
+// to. Values are created and read under the GIL, and may die without it.
 class Value : public c10::intrusive_ptr_target {
  public:
   // Steals the reference to `array`.

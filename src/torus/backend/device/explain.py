@@ -433,6 +433,9 @@ def _what_differs(before: Flush, after: Flush) -> tuple[str, str]:
     if len(old) != len(new):
         extra = (max(old, new, key=len))[min(len(old), len(new))]
         return "ops", f"{_count(len(new), 'op')} instead of {len(old)}, from {extra.name} at {_at(extra.place)} on"
+    for was, now in zip(old, new):
+        if was.results != now.results:
+            return "sizes", f"{now.name} at {_at(now.place)} gives {now.results} instead of {was.results}"
     if before.bytes_in != after.bytes_in:
         sizes = f"{show_bytes(after.bytes_in)} instead of {show_bytes(before.bytes_in)}"
         return "sizes", f"the same {_count(len(new), 'op')} on other arrays ({sizes})"

@@ -37,11 +37,18 @@ def set_mode(mode: EagerMode) -> None:
     if not isinstance(mode, EagerMode):
         raise TypeError(f"expected a torch.tpu.EagerMode, got {mode!r}")
     if mode is EagerMode.DEFER_AND_FUSE and not _at_exit:
-        atexit.register(_C.flush, True)
+        atexit.register(_finish)
         _at_exit = True
     _C.set_launch_blocking(mode is EagerMode.DEFER_NEVER_AND_LAUNCH_BLOCKING)
     _C.set_recording(mode is EagerMode.DEFER_AND_FUSE)
     _mode = mode
+
+
+def _finish() -> None:
+    """Run what is still recorded, so that a failure in it does not pass in silence."""
+    _C.set_fuse_mode(0)
+    _C.flush(True)
+    _C.raise_unreported_failure()
 
 
 _FUSING = ("never", "background", "foreground")  # in the order of the core

@@ -80,7 +80,9 @@ def compose(nodes: Sequence[NodeSpec], outputs: Sequence[int], donated: Sequence
         operands = [f"%arg{~place}" if place < 0 else values[place][0] for place in node.inputs]
         if node.words:
             pack = f"tensor<{node.words}xui32>"
-            lines.append(f"%p{number} = stablehlo.slice %pack [{word}:{word + node.words}] : (tensor<{total}xui32>) -> {pack}")
+            lines.append(
+                f"%p{number} = stablehlo.slice %pack [{word}:{word + node.words}] : (tensor<{total}xui32>) -> {pack}"
+            )
             operands.append(f"%p{number}")
             word += node.words
         results = [f"%v{number}#{i}" if len(op.results) > 1 else f"%v{number}" for i in range(len(op.results))]

@@ -107,7 +107,9 @@ _DTYPES |= {"f8E8M0FNU": "float8_e8m0fnu"}
 
 def _aval(kind: str) -> Aval:
     """``tensor<4x2xf32>`` as a shape and the name of a dtype."""
-    *sizes, dtype = kind.removeprefix("tensor<").removesuffix(">").split("x") if "complex" not in kind else _complex(kind)
+    *sizes, dtype = (
+        kind.removeprefix("tensor<").removesuffix(">").split("x") if "complex" not in kind else _complex(kind)
+    )
     return tuple(int(size) for size in sizes), _DTYPES[dtype]
 
 

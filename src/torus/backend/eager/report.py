@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import PurePath
 from typing import Any
+
+import torch
 
 from torus import _C, runtime
 from torus.backend.device import modes
@@ -13,18 +15,25 @@ from torus.backend.device import modes
 
 @dataclass(frozen=True)
 class OpRecord:
-    """A recorded op and the line of the user's program that recorded it ("" where autograd did)."""
+    """A recorded op, the line of the user's program that recorded it ("" where autograd did), and what it gives, as in
+    "float32[4, 4]".
+    """
 
     name: str
     place: str
+    results: str = ""
 
 
 @dataclass(frozen=True)
 class SegmentRecord:
-    """Ops that ran together; `how`: "fused", "op by op", "one program", or "not needed" (nobody wants a result)."""
+    """Ops that ran together; `how`: "fused", "op by op", "one program", or "not needed" (nobody wants a result).
+
+    `why` says what kept them from being fused: "new", "being compiled", "recordings keep changing" and the like.
+    """
 
     ops: tuple[OpRecord, ...]
     how: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class Flush:
         """In plain values; times in seconds since `begin`, to the nanosecond."""
         start, end = round(self.start - begin, 9), round(self.end - begin, 9)
         segments = [
-            {"how": segment.how, "ops": [{"name": op.name, "place": op.place} for op in segment.ops]}
+            {"how": segment.how, "why": segment.why, "ops": [asdict(op) for op in segment.ops]}
             for segment in self.segments
         ]
         derived = {"how": self.how, "origin": self.origin, "ops": self.ops, "seconds": round(end - start, 9)}
@@ -95,7 +104,7 @@ class Flush:
     def from_dict(cls, values: dict[str, Any]) -> Flush:
         """The flush that `to_dict` gave, in a clock that starts with its `begin`."""
         segments = tuple(
-            SegmentRecord(tuple(OpRecord(op["name"], op["place"]) for op in segment["ops"]), segment["how"])
+            SegmentRecord(tuple(OpRecord(**op) for op in segment["ops"]), segment["how"], segment["why"])
             for segment in values["segments"]
         )
         return cls(segments=segments, **{name: values[name] for name in (*_PLAIN, "start", "end")})
@@ -147,10 +156,16 @@ def stop(flushes: list[Flush]) -> None:
         _C.set_explaining(bool(_listeners))
 
 
+def _op(fields: tuple[str, str, list[tuple[torch.dtype, list[int]]]]) -> OpRecord:
+    name, place, results = fields
+    shown = (f"{str(dtype).removeprefix('torch.')}{list(sizes)}" for dtype, sizes in results)
+    return OpRecord(name, place, ", ".join(shown))
+
+
 def flushed(event: tuple[Any, ...]) -> None:
     """Called by the core after each flush while anybody listens."""
     cause, place, segments, programs, known, bytes_in, bytes_out, start, end = event
-    records = tuple(SegmentRecord(tuple(OpRecord(*op) for op in ops), how) for ops, how in segments)
+    records = tuple(SegmentRecord(tuple(map(_op, ops)), how, why) for ops, how, why in segments)
     record = Flush(
         cause, place, records, programs, known, bytes_in, bytes_out, start / 1e9, end / 1e9, fusing=modes.get_fusing()
     )

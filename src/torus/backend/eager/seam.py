@@ -101,9 +101,7 @@ def lookup(signature: bytes, device: int, lazy: bool) -> tuple[Any, ...] | None:
     return None if found is None else Recipe.found(key, device, found[1], found[0]).answer()
 
 
-def build(
-    signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None, lazy: bool
-) -> tuple[Any, ...] | None:
+def build(signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None, lazy: bool) -> tuple[Any, ...] | None:
     """Lower a signature, and compile it (`lazy`: in the background); None when its rule cannot express it (the core
     then runs the op on the CPU).
     """

@@ -1,0 +1,24 @@
+// Failures of recorded ops: what a user sees of them, and when.
+#pragma once
+
+#include <torch/csrc/Exceptions.h>
+
+#include <exception>
+
+#include "trace.h"
+
+namespace torus {
+
+// An exception as a Python object that names the op and the line that recorded it.
+PyRef caught(const std::exception_ptr& exception, const Trace& trace, size_t node);
+
+// True, and put off until Python can raise it, for Ctrl-C while a program was compiled or loaded: work must not be
+// lost.
+bool put_off_interrupt(python_error& error);
+
+// The last failure that nobody has seen is kept, for synchronize() to raise.
+void note_failure(PyObject* error);
+void report_failure(PyObject* error);
+void raise_unreported_failure();
+
+} // namespace torus
