@@ -3,6 +3,7 @@
     python -m benchmarks
     python -m benchmarks --only ops,views --rounds 31 --json reports/benchmarks.json
     python -m benchmarks --only ops --peer torchax=/path/to/python
+    python -m benchmarks --only fuse                    # what defer-and-fuse mode gives; or a piece: --only fuse-chain
 
 Every number is the median over rounds in which all processes take turns, with the least beside it where samples are
 short. "x" marks ratios, and their names say of what;
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import accuracy, ops, places, plot, scalars, startup, steps
+from benchmarks.fusing import chain, first_call, gradients, layers, lengths, record, training, turns
 from benchmarks.report import Result, summary, text
 from benchmarks.worker import Failed, NotInstalled, Worker
 
@@ -35,7 +37,16 @@ TITLES = {
     "startup": "startup: the same script in fresh processes, sharing a cache that starts empty",
     "scalars": "scalars: many ops whose scalars or offsets change",
     "accuracy": "accuracy: MiniLM sentence embeddings",
+    "fuse-record": "fuse-record: CPU time of the calling thread for recording one op (4x4 unless said)",
+    "fuse-chain": "fuse-chain: 100 ops in a row to completion, warm",
+    "fuse-step": "fuse-step: one training step, warm",
+    "fuse-captum": "fuse-captum: integrated gradients of a small perceptron, warm",
+    "fuse-layers": "fuse-layers: integrated gradients over the embeddings of language models, warm",
+    "fuse-startup": "fuse-startup: the same script in fresh processes, fused in the background",
+    "fuse-loop": "fuse-loop: a loop that changes its length, its scalars and its random numbers, in the background",
 }
+PARTS = {"fuse": [group for group in TITLES if group.startswith("fuse-")]}
+"""Names of several benchmarks together."""
 
 
 class Session:
@@ -79,7 +90,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--only", type=_groups, default=list(TITLES), metavar="A,B", help=f"of {','.join(TITLES)} (default: all)")
+    add(
+        "--only",
+        type=_groups,
+        default=list(TITLES),
+        metavar="A,B",
+        help=f"of {','.join([*TITLES, *PARTS])} (default: all)",
+    )
     add("--rounds", type=_positive, default=15, metavar="N", help="turns that each median is taken over (default: 15)")
     add("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
     add("--plot", type=Path, metavar="FILE", help="draw the figures that have targets, as a web page")
@@ -131,6 +148,13 @@ def _benchmarks(session: Session, options: argparse.Namespace) -> dict[str, Call
         "startup": lambda: startup.run(1 if quick else min(rounds, 3), quick),
         "scalars": lambda: scalars.run(quick),
         "accuracy": accuracy.run,
+        "fuse-record": lambda: record.run(session.workers(*record.PLACES), rounds, quick),
+        "fuse-chain": lambda: chain.run(session.workers(*turns.PLACES), rounds, quick),
+        "fuse-step": lambda: training.run(session.workers(*turns.PLACES), rounds, quick),
+        "fuse-captum": lambda: gradients.run(session.workers(*turns.PLACES), rounds, quick),
+        "fuse-layers": lambda: layers.run(session.workers(*turns.PLACES), rounds, quick),
+        "fuse-startup": lambda: first_call.run(rounds, quick),
+        "fuse-loop": lambda: lengths.run(quick),
     }
 
 
@@ -171,10 +195,11 @@ def _load(values: Sequence[float]) -> str:
 
 
 def _groups(value: str) -> list[str]:
-    chosen = [group.strip() for group in value.split(",")]
+    named = [name.strip() for name in value.split(",")]
+    chosen = [group for name in named for group in PARTS.get(name, [name])]
     unknown = [group for group in chosen if group not in TITLES]
     if unknown:
-        raise argparse.ArgumentTypeError(f"no benchmark {unknown[0]!r}; there are {', '.join(TITLES)}")
+        raise argparse.ArgumentTypeError(f"no benchmark {unknown[0]!r}; there are {', '.join([*TITLES, *PARTS])}")
     return chosen
 
 

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-NEEDS = {"tpu": "torus", "cpu": "torch", "cpu_threads": "torch", "torchax": "torchax", "torch_xla": "torch_xla"}
+NEEDS = {
+    **dict.fromkeys(("tpu", "tpu_fused"), "torus"),
+    **dict.fromkeys(("cpu", "cpu_threads"), "torch"),
+    **{name: name for name in ("jax", "torchax", "torch_xla")},
+}
 """The module that each place needs; a place whose module cannot be found is "not installed"."""
 
 TITLES = {
     "tpu": "tpu",
+    "tpu_fused": "tpu, defer and fuse",
+    "jax": "jax.jit",
     "cpu": "CPU eager, 1 thread",
     "cpu_threads": "CPU eager, default threads",
     "torchax": "torchax eager",
@@ -28,7 +35,7 @@ PACKAGES = ("torus", "torch", "jax", "jaxlib", "transformers", *PEERS)
 
 @dataclass(frozen=True)
 class Place:
-    """A device string, and how to wait for everything that was sent to it."""
+    """A device string, and how to wait for everything that was sent to it (jax: wait for a result instead)."""
 
     name: str
     device: str
@@ -43,7 +50,7 @@ def enter(name: str) -> Place:
     """Load what `name` needs and return the place. Raises ModuleNotFoundError where it is not installed."""
     if importlib.util.find_spec(NEEDS[name]) is None:
         raise ModuleNotFoundError(f"{NEEDS[name]} is not installed", name=NEEDS[name])
-    return {"tpu": _tpu, "cpu": _cpu, "cpu_threads": _cpu_threads, "torchax": _torchax, "torch_xla": _torch_xla}[name]()
+    return _ENTER[name]()
 
 
 def describe(place: Place | None) -> dict[str, Any]:
@@ -54,7 +61,7 @@ def describe(place: Place | None) -> dict[str, Any]:
     import torch
 
     found["threads"] = torch.get_num_threads()
-    found["device_name"] = torch.tpu.get_device_name() if place.name == "tpu" else place.device
+    found["device_name"] = torch.tpu.get_device_name() if place.device == "tpu" else place.device
     return found
 
 
@@ -75,6 +82,24 @@ def _tpu() -> Place:
     import torus  # noqa: F401  makes the device exist
 
     return Place("tpu", "tpu", torch.tpu.synchronize)
+
+
+def _tpu_fused() -> Place:
+    import torch
+
+    place = _tpu()
+    torch.tpu.eager_mode = torch.tpu.EagerMode.DEFER_AND_FUSE
+    torch.tpu.fusing = "foreground"
+    return Place("tpu_fused", place.device, place.synchronize)
+
+
+def _jax() -> Place:
+    import jax
+
+    if platforms := os.environ.get("TORUS_PLATFORM"):
+        jax.config.update("jax_platforms", platforms)
+    jax.config.update("jax_default_matmul_precision", "highest")
+    return Place("jax", "jax", nothing)
 
 
 def _cpu() -> Place:
@@ -105,3 +130,14 @@ def _torch_xla() -> Place:
 
     torch_xla.experimental.eager_mode(True)
     return Place("torch_xla", str(torch_xla.device()), torch_xla.core.xla_model.wait_device_ops)
+
+
+_ENTER = {
+    "tpu": _tpu,
+    "tpu_fused": _tpu_fused,
+    "jax": _jax,
+    "cpu": _cpu,
+    "cpu_threads": _cpu_threads,
+    "torchax": _torchax,
+    "torch_xla": _torch_xla,
+}

@@ -59,7 +59,7 @@ def changing_offsets(place: Place, count: int, warmup: int) -> dict[str, Any]:
 
 def _grown(place: Place, work: Callable[[int], None], count: int, warmup: int) -> dict[str, Any]:
     work(0)
-    after_first = _programs()
+    after_first = programs()
     for i in range(1, warmup):
         work(i)
     place.synchronize()
@@ -69,10 +69,10 @@ def _grown(place: Place, work: Callable[[int], None], count: int, warmup: int) -
         work(i)
     place.synchronize()
     gc.collect()
-    return {"programs": _programs() - after_first, "growth_mb": (resident_bytes() - before) / 1e6, "operations": count}
+    return {"programs": programs() - after_first, "growth_mb": (resident_bytes() - before) / 1e6, "operations": count}
 
 
-def _programs() -> int:
+def programs() -> int:
     """Programs made so far, whether compiled or read from the cache."""
     import torch
 

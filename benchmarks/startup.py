@@ -40,12 +40,13 @@ def script(_: None, device: str, parts: list[str], repeats: int) -> dict[str, An
 
 
 def _phases(prepare: Callable[[str], Callable[[], Any]], device: str, repeats: int) -> dict[str, float]:
-    work, setup = _timed(lambda: prepare(device))
-    _, first = _timed(work)
-    return {"setup": setup, "first": first, "warm": statistics.median(_timed(work)[1] for _ in range(repeats))}
+    work, setup = timed(lambda: prepare(device))
+    _, first = timed(work)
+    return {"setup": setup, "first": first, "warm": statistics.median(timed(work)[1] for _ in range(repeats))}
 
 
-def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What `work` returns, and the seconds it took."""
     start = time.perf_counter()
     result = work()
     return result, time.perf_counter() - start

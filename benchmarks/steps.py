@@ -18,6 +18,7 @@ from benchmarks.report import Figure, Result, ratio, spread
 from benchmarks.worker import Worker, in_turn
 
 MOST_RATIO = 4.0
+LEARNING_RATE = 1e-3
 BASELINES = ("cpu", "cpu_threads")
 CLOCKS = {"wall": "wall time", "cpu": "CPU time of all threads"}
 WORKLOADS = {
@@ -29,13 +30,13 @@ WORKLOADS = {
 JUDGED = ("MLP, SGD", "MLP, AdamW")
 
 
-def mlp() -> tuple[Any, Any, Any]:
-    """Three layers 64 wide, a batch of 16."""
+def mlp(width: int = 64, rows: int = 16) -> tuple[Any, Any, Any]:
+    """Three layers `width` wide, a batch of `rows`."""
     import torch
     from torch import nn
 
-    layers = [nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)]
-    return nn.Sequential(*layers), torch.randn(16, 64), torch.randint(64, (16,))
+    layers = [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)]
+    return nn.Sequential(*layers), torch.randn(rows, width), torch.randint(width, (rows,))
 
 
 def cnn() -> tuple[Any, Any, Any]:
@@ -51,8 +52,8 @@ def cnn() -> tuple[Any, Any, Any]:
     return model, torch.randn(8, 3, 32, 32), torch.randint(10, (8,))
 
 
-def gpt() -> tuple[Any, Any, Any]:
-    """A causal transformer: 2 layers, 64 wide, 4 heads, 4 sequences of 32 tokens out of 256."""
+def gpt(layers: int = 2, width: int = 64, heads: int = 4, tokens: int = 32, words: int = 256) -> tuple[Any, Any, Any]:
+    """A causal transformer, and 4 sequences of `tokens` out of `words`."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -60,20 +61,22 @@ def gpt() -> tuple[Any, Any, Any]:
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.norms = nn.ModuleList([nn.LayerNorm(64), nn.LayerNorm(64)])
-            self.qkv, self.out = nn.Linear(64, 192), nn.Linear(64, 64)
-            self.mlp = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64))
+            self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            q, k, v = self.qkv(self.norms[0](x)).view(4, 32, 3, 4, 16).permute(2, 0, 3, 1, 4).unbind(0)
+            split = self.qkv(self.norms[0](x)).view(4, tokens, 3, heads, width // heads)
+            q, k, v = split.permute(2, 0, 3, 1, 4).unbind(0)
             mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(mixed.transpose(1, 2).reshape(4, 32, 64))
+            x = x + self.out(mixed.transpose(1, 2).reshape(4, tokens, width))
             return x + self.mlp(self.norms[1](x))
 
+    blocks = [Block() for _ in range(layers)]
     model = nn.Sequential(
-        nn.Embedding(256, 64), Block(), Block(), nn.LayerNorm(64), nn.Linear(64, 256), nn.Flatten(0, 1)
+        nn.Embedding(words, width), *blocks, nn.LayerNorm(width), nn.Linear(width, words), nn.Flatten(0, 1)
     )
-    return model, torch.randint(256, (4, 32)), torch.randint(256, (128,))
+    return model, torch.randint(words, (4, tokens)), torch.randint(words, (4 * tokens,))
 
 
 @functools.cache
@@ -83,9 +86,15 @@ def training(workload: str, device: str) -> Callable[[], Any]:
 
     name, optimizer_name = WORKLOADS[workload]
     torch.manual_seed(0)
-    model, x, y = {"mlp": mlp, "cnn": cnn, "gpt": gpt}[name]()
+    return training_step(*{"mlp": mlp, "cnn": cnn, "gpt": gpt}[name](), optimizer_name, device)
+
+
+def training_step(model: Any, x: Any, y: Any, optimizer_name: str, device: str) -> Callable[[], Any]:
+    """A function that does one step on the batch (x, y), both on the CPU, and returns the loss."""
+    import torch
+
     model, x, y = model.to(device), x.to(device), y.to(device)
-    optimizer = getattr(torch.optim, optimizer_name)(model.parameters(), lr=1e-3)
+    optimizer = getattr(torch.optim, optimizer_name)(model.parameters(), lr=LEARNING_RATE)
 
     def step() -> Any:
         loss = torch.nn.functional.cross_entropy(model(x), y)

@@ -46,10 +46,7 @@ class Runner {
   void run(const Segment& segment) {
     auto* fused = segment.fused;
     const auto before = story_.programs;
-    const auto needed = plan_.needed.begin();
-    const auto first = needed + static_cast<ptrdiff_t>(segment.begin);
-    if (std::find(first, needed + static_cast<ptrdiff_t>(segment.end), true) ==
-        needed + static_cast<ptrdiff_t>(segment.end)) {
+    if (segment.nodes.empty()) {
       release(segment.begin, segment.end);
       story_.segments.emplace_back("not needed", "");
       return;
@@ -63,7 +60,7 @@ class Runner {
       }
     }
     run_nodes(segment.begin, segment.end);
-    const bool single = segment.end - segment.begin == 1 && story_.programs - before == 1;
+    const bool single = segment.nodes.size() == 1 && story_.programs - before == 1;
     story_.segments.emplace_back(single ? "one program" : "op by op", single ? "" : why_not_fused(fused));
   }
 
@@ -92,26 +89,21 @@ class Runner {
     }
   }
 
-  // (nodes: [(recipe, inputs, words)], results wanted, arguments given up), numbers as in the key of the program.
+  // (nodes: [(recipe, inputs, first word, words)], results wanted, arguments given up, words, device), numbers as in the
+  // key of the program.
   PyRef describe_segment(const Segment& segment) {
-    const auto first_result = trace_.nodes[segment.begin].first_result;
+    const auto ints = [](const std::vector<int32_t>& numbers) {
+      return py_ints(std::vector<int64_t>(numbers.begin(), numbers.end()));
+    };
+    const auto first_word = trace_.nodes[segment.begin].first_word;
     PyListBuilder nodes;
-    for (size_t n = segment.begin; n < segment.end; ++n) {
-      std::vector<int64_t> inputs;
-      for (auto j = trace_.nodes[n].first_input; j < trace_.end_of_inputs(n); ++j) {
-        const auto input = trace_.inputs[static_cast<size_t>(j)];
-        const auto place = std::find(segment.inputs.begin(), segment.inputs.end(), input) - segment.inputs.begin();
-        inputs.push_back(input >= first_result ? input - first_result : ~place);
-      }
-      const auto words = trace_.end_of_words(n) - trace_.nodes[n].first_word;
-      nodes.add(py_tuple(owned(trace_.nodes[n].entry->recipe.get()), py_ints(inputs), py_int(words)));
+    for (const auto& member : segment.nodes) {
+      const auto& node = trace_.nodes[member.number];
+      nodes.add(py_tuple(owned(node.entry->recipe.get()), ints(member.inputs), py_int(node.first_word - first_word),
+                         py_int(trace_.end_of_words(member.number) - node.first_word)));
     }
-    std::vector<int64_t> outputs;
-    for (auto output : segment.outputs) {
-      outputs.push_back(output - first_result);
-    }
-    const std::vector<int64_t> donated(segment.donated.begin(), segment.donated.end());
-    return py_tuple(nodes.finish(), py_ints(outputs), py_ints(donated), py_int(trace_.device));
+    return py_tuple(nodes.finish(), ints(segment.output_numbers), ints(segment.donated),
+                    py_int(trace_.end_of_words(segment.end - 1) - first_word), py_int(trace_.device));
   }
 
   PyObject* error_of(const std::vector<int32_t>& inputs) const {

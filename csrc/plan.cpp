@@ -100,16 +100,12 @@ Words key_of(const Trace& trace) {
 
 void find_last_uses(const Trace& trace, Plan& plan) {
   plan.last_use_of_result.resize(trace.results.size());
-  plan.last_use_of_external.resize(trace.externals.size());
-  plan.wanted.resize(trace.results.size());
-  for (size_t i = 0; i < trace.results.size(); ++i) {
-    plan.wanted[i] = trace.results[i].use_count() > 1;
-  }
+  plan.last_use_of_external.resize(trace.externals.size(), -1);
   for (size_t n = 0; n < trace.nodes.size(); ++n) {
     for (auto j = trace.nodes[n].first_result; j < trace.end_of_results(n); ++j) {
       plan.last_use_of_result[static_cast<size_t>(j)] = static_cast<int32_t>(n);
     }
-    for (auto j = trace.nodes[n].first_input; j < trace.end_of_inputs(n); ++j) {
+    for (auto j = trace.nodes[n].first_input; plan.needed[n] && j < trace.end_of_inputs(n); ++j) {
       const auto input = trace.inputs[static_cast<size_t>(j)];
       (input >= 0 ? plan.last_use_of_result[static_cast<size_t>(input)]
                   : plan.last_use_of_external[static_cast<size_t>(~input)]) = static_cast<int32_t>(n);
@@ -118,6 +114,10 @@ void find_last_uses(const Trace& trace, Plan& plan) {
 }
 
 void find_needed_nodes(const Trace& trace, Plan& plan) {
+  plan.wanted.resize(trace.results.size());
+  for (size_t i = 0; i < trace.results.size(); ++i) {
+    plan.wanted[i] = trace.results[i].use_count() > 1;
+  }
   auto used = plan.wanted;
   plan.needed.resize(trace.nodes.size());
   for (size_t n = trace.nodes.size(); n-- > 0;) {
@@ -135,33 +135,49 @@ void find_needed_nodes(const Trace& trace, Plan& plan) {
   }
 }
 
-// Fills in the arguments and results of a segment; gives its key, in which values have numbers of the segment.
+// Fills in the nodes, arguments and results of a segment; gives its key, in which values have numbers of the segment.
 Words describe_segment(const Trace& trace, const Plan& plan, Segment& segment) {
   Words key;
-  std::unordered_map<int32_t, int32_t> numbers;
-  const auto first_result = trace.nodes[segment.begin].first_result;
-  const auto end_result = trace.end_of_results(segment.end - 1);
+  std::unordered_map<int32_t, int32_t> arguments;
+  std::unordered_map<int32_t, int32_t> results;
+  const auto first_word = trace.nodes[segment.begin].first_word;
   for (size_t n = segment.begin; n < segment.end; ++n) {
-    key.push_back(static_cast<int32_t>(trace.nodes[n].entry->id));
-    for (auto j = trace.nodes[n].first_input; j < trace.end_of_inputs(n); ++j) {
+    const auto& node = trace.nodes[n];
+    if (!plan.needed[n]) {
+      continue;
+    }
+    segment.nodes.push_back({n, {}});
+    key.push_back(static_cast<int32_t>(node.entry->id));
+    // Scalars of ops that nobody needs lie between those of the others.
+    key.push_back(node.entry->takes_pack ? node.first_word - first_word : -1);
+    for (auto j = node.first_input; j < trace.end_of_inputs(n); ++j) {
       const auto input = trace.inputs[static_cast<size_t>(j)];
-      if (input >= first_result) {
-        key.push_back(input - first_result);
-        continue;
+      const auto inside = results.find(input);
+      auto number = inside != results.end() ? inside->second : 0;
+      if (inside == results.end()) {
+        const auto [place, fresh] = arguments.emplace(input, static_cast<int32_t>(segment.inputs.size()));
+        if (fresh) {
+          segment.inputs.push_back(input);
+        }
+        number = ~place->second;
       }
-      const auto [place, fresh] = numbers.emplace(input, static_cast<int32_t>(segment.inputs.size()));
-      if (fresh) {
-        segment.inputs.push_back(input);
-      }
-      key.push_back(~place->second);
+      segment.nodes.back().inputs.push_back(number);
+      key.push_back(number);
+    }
+    for (auto j = node.first_result; j < trace.end_of_results(n); ++j) {
+      results.emplace(j, static_cast<int32_t>(results.size()));
     }
   }
   const auto end = static_cast<int32_t>(segment.end);
+  key.push_back(trace.end_of_words(segment.end - 1) - first_word);
   key.push_back(-1);
-  for (auto i = first_result; i < end_result; ++i) {
-    if (plan.wanted[static_cast<size_t>(i)] || plan.last_use_of_result[static_cast<size_t>(i)] >= end) {
-      segment.outputs.push_back(i);
-      key.push_back(i - first_result);
+  for (const auto& node : segment.nodes) {
+    for (auto i = trace.nodes[node.number].first_result; i < trace.end_of_results(node.number); ++i) {
+      if (plan.wanted[static_cast<size_t>(i)] || plan.last_use_of_result[static_cast<size_t>(i)] >= end) {
+        segment.outputs.push_back(i);
+        segment.output_numbers.push_back(results.at(i));
+        key.push_back(results.at(i));
+      }
     }
   }
   key.push_back(-1);
@@ -255,13 +271,15 @@ std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known) {
     return found->second;
   }
   auto plan = std::make_shared<Plan>();
-  find_last_uses(trace, *plan);
   find_needed_nodes(trace, *plan);
+  find_last_uses(trace, *plan);
   bool all_ready = true;
   for (const auto& [begin, end] : cut_segments(trace, changes_length(trace))) {
-    Segment segment{begin, end, nullptr, {}, {}, {}};
+    Segment segment;
+    segment.begin = begin;
+    segment.end = end;
     auto words = describe_segment(trace, *plan, segment);
-    if (end - begin > 1 && storm().pause == 0) {
+    if (segment.nodes.size() > 1 && storm().pause == 0) {
       segment.fused = fused_for(std::move(words));
       all_ready = all_ready && segment.fused->state == Fused::State::kReady;
     }

@@ -22,11 +22,19 @@ struct Fused {
 
 // Numbers of values are those of the trace: results, or ~i for external value i.
 struct Segment {
-  size_t begin;
-  size_t end;
+  // A node that is needed, and its inputs by their numbers in the segment: results, or ~i for argument i.
+  struct Member {
+    size_t number;
+    std::vector<int32_t> inputs;
+  };
+
+  size_t begin = 0;
+  size_t end = 0;
   Fused* fused = nullptr; // none for a single op
+  std::vector<Member> nodes;
   std::vector<int32_t> inputs;
   std::vector<int32_t> outputs;
+  std::vector<int32_t> output_numbers; // those of the segment
   std::vector<int32_t> donated; // places in `inputs`
 };
 

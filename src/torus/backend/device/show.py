@@ -108,11 +108,12 @@ class _Graph:
         """One module of all ops. Raises ValueError for an op whose module has more than functions."""
         from torus.backend.eager.compose import NodeSpec, compose
 
-        nodes = []
+        nodes, words = [], 0
         for op in self.ops:
             inputs = [~self.arguments[i] if i < 0 else self.results[i] for i in op.inputs]
-            nodes.append(NodeSpec(op.recipe, inputs, op.words))
-        return compose(nodes, [self.slot]).text
+            nodes.append(NodeSpec(op.recipe, inputs, words, op.words))
+            words += op.words
+        return compose(nodes, [self.slot], words).text
 
 
 def _needed(ops: Sequence[_Op], slot: int) -> list[_Op]:

@@ -23,10 +23,13 @@ _HEAD = "module @torus attributes {mhlo.num_partitions = 1 : i32, mhlo.num_repli
 
 
 class NodeSpec(NamedTuple):
-    """One op: its recipe, where its arrays come from (result numbers, or ``~i`` for argument i), its scalar words."""
+    """One op: its recipe, where its arrays come from (result numbers, or ``~i`` for argument i), and its scalars: the
+    first of their words in the program's, and how many there are.
+    """
 
     recipe: Recipe
     inputs: Sequence[int]
+    first_word: int
     words: int
 
 
@@ -57,10 +60,11 @@ class _Op:
         self.functions = renamed.replace("func.func public", "func.func private")
 
 
-def compose(nodes: Sequence[NodeSpec], outputs: Sequence[int], donated: Sequence[int] = ()) -> Composed:
+def compose(nodes: Sequence[NodeSpec], outputs: Sequence[int], words: int, donated: Sequence[int] = ()) -> Composed:
     """The module that runs `nodes` in order and returns the results with the numbers `outputs`.
 
-    Its parameters are the arguments in the order of their numbers, then the words of all nodes in one uint32 array.
+    Its parameters are the arguments in the order of their numbers, then an array of `words` uint32 with the scalars of
+    all nodes, if there are any.
     A donated argument gives its memory to a result of its type, where there is one.
     """
     ops: dict[int, _Op] = {}
@@ -68,8 +72,6 @@ def compose(nodes: Sequence[NodeSpec], outputs: Sequence[int], donated: Sequence
     reports: list[tuple[str, str]] = []
     arguments: dict[int, str] = {}
     lines: list[str] = []
-    total = sum(node.words for node in nodes)
-    word = 0
     for number, node in enumerate(nodes):
         op = ops.get(id(node.recipe))
         if op is None:
@@ -79,12 +81,10 @@ def compose(nodes: Sequence[NodeSpec], outputs: Sequence[int], donated: Sequence
                 arguments.setdefault(~place, kind)
         operands = [f"%arg{~place}" if place < 0 else values[place][0] for place in node.inputs]
         if node.words:
-            pack = f"tensor<{node.words}xui32>"
-            lines.append(
-                f"%p{number} = stablehlo.slice %pack [{word}:{word + node.words}] : (tensor<{total}xui32>) -> {pack}"
-            )
+            end = node.first_word + node.words
+            kinds = f"(tensor<{words}xui32>) -> tensor<{node.words}xui32>"
+            lines.append(f"%p{number} = stablehlo.slice %pack [{node.first_word}:{end}] : {kinds}")
             operands.append(f"%p{number}")
-            word += node.words
         results = [f"%v{number}#{i}" if len(op.results) > 1 else f"%v{number}" for i in range(len(op.results))]
         left = f"%v{number}:{len(results)} = " if len(results) > 1 else f"%v{number} = " if results else ""
         kinds = ", ".join(op.results)
@@ -96,8 +96,8 @@ def compose(nodes: Sequence[NodeSpec], outputs: Sequence[int], donated: Sequence
     returned = [values[i] for i in outputs] + reports
     aliases = _aliases(arguments, [values[i][1] for i in outputs], donated)
     parameters = [f"%arg{i}: {arguments[i]}{_alias(aliases.get(i))}" for i in sorted(arguments)]
-    if total:
-        parameters.append(f"%pack: tensor<{total}xui32>")
+    if words:
+        parameters.append(f"%pack: tensor<{words}xui32>")
     kinds = ", ".join(kind for _, kind in returned)
     main = "\n".join(
         [

@@ -21,7 +21,7 @@ from torus.runtime.programs import Aval, Program
 NEVER, BACKGROUND, FOREGROUND = range(3)
 """When fused programs are compiled; the numbers are the core's."""
 
-_VERSION = "fused 1"
+_VERSION = "fused 2"
 
 
 class FusionWarning(RuntimeWarning):
@@ -35,25 +35,26 @@ class Segment:
     nodes: tuple[NodeSpec, ...]
     outputs: tuple[int, ...]
     donated: tuple[int, ...]
+    words: int
     device: int
 
     @classmethod
     def from_core(cls, description: tuple[Any, ...]) -> Segment:
         """Name the fields of the tuple that the core sends."""
-        nodes, outputs, donated, device = description
-        return cls(tuple(NodeSpec(*node) for node in nodes), tuple(outputs), tuple(donated), device)
+        nodes, outputs, donated, words, device = description
+        return cls(tuple(NodeSpec(*node) for node in nodes), tuple(outputs), tuple(donated), words, device)
 
     def key(self) -> bytes:
         """The same bytes for the same segment in every process."""
         digest = hashlib.sha256(f"{_VERSION} {_options('')}".encode())
         for node in self.nodes:
             digest.update(node.recipe.digest)
-            digest.update(repr((tuple(node.inputs), node.words)).encode())
-        digest.update(repr((self.outputs, self.donated)).encode())
+            digest.update(repr((tuple(node.inputs), node.first_word, node.words)).encode())
+        digest.update(repr((self.outputs, self.donated, self.words)).encode())
         return digest.digest()
 
     def compose(self) -> Composed:
-        return compose(self.nodes, self.outputs, self.donated)
+        return compose(self.nodes, self.outputs, self.words, self.donated)
 
 
 def fuse(number: int, description: tuple[Any, ...], wish: str) -> None:
