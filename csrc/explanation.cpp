@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "failure.h"
 #include "place.h"
 #include "python_values.h"
 
@@ -67,7 +68,7 @@ void Explanation::tell(const Trace& trace, const Plan& plan, const Story& story,
   auto event = py_tuple(py_text(kCauseNames[static_cast<size_t>(cause)]), py_text(describe(current_place())),
                         segments.finish(), py_int(story.programs), PyRef(PyBool_FromLong(known)), py_int(bytes_in_),
                         py_int(bytes_out), py_int(start_), py_int(now_ns()));
-  call_seam("flushed", {event.get()});
+  tell_seam("flushed", {event.get()});
 }
 
 void set_explaining(bool value) {

@@ -1,14 +1,21 @@
 #include "failure.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include "place.h"
 #include "python_values.h"
 
 namespace torus {
 namespace {
 
-PyRef& unreported() {
-  static auto* failure = new PyRef();
-  return *failure;
+constexpr size_t kMostUnreported = 64;
+bool interrupted = false; // guarded by the GIL
+
+std::vector<PyRef>& unreported() {
+  static auto* failures = new std::vector<PyRef>();
+  return *failures;
 }
 
 } // namespace
@@ -47,25 +54,52 @@ bool put_off_interrupt(python_error& error) {
     return false;
   }
   PyErr_Clear();
-  PyErr_SetInterrupt();
+  interrupted = true;
   return true;
 }
 
+void deliver_interrupt() {
+  if (std::exchange(interrupted, false)) {
+    PyErr_SetInterrupt();
+  }
+}
+
 void note_failure(PyObject* error) {
-  unreported() = owned(error);
+  if (unreported().size() < kMostUnreported) {
+    unreported().push_back(owned(error));
+  }
 }
 
 void report_failure(PyObject* error) {
-  if (unreported().get() == error) {
-    unreported() = PyRef();
+  auto& failures = unreported();
+  const auto found =
+      std::find_if(failures.begin(), failures.end(), [&](const PyRef& failure) { return failure.get() == error; });
+  if (found != failures.end()) {
+    failures.erase(found);
   }
 }
 
 void raise_unreported_failure() {
-  auto error = std::move(unreported());
-  if (error) {
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
-    throw_python_error();
+  auto& failures = unreported();
+  if (failures.empty()) {
+    return;
+  }
+  const auto error = std::move(failures.front());
+  failures.erase(failures.begin());
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.get())), error.get());
+  throw_python_error();
+}
+
+bool tell_seam(const char* name, c10::ArrayRef<PyObject*> args) {
+  try {
+    call_seam(name, args);
+    return true;
+  } catch (python_error& error) {
+    if (!put_off_interrupt(error)) {
+      error.restore();
+      PyErr_WriteUnraisable(nullptr);
+    }
+    return false;
   }
 }
 

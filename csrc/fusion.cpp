@@ -52,7 +52,6 @@ class Runner {
       return;
     }
     if (fused != nullptr) {
-      ++fused->seen;
       ask(segment);
       if (fused->state == Fused::State::kReady && error_of(segment.inputs) == nullptr && run_fused(segment)) {
         story_.segments.emplace_back("fused", "");
@@ -69,28 +68,24 @@ class Runner {
   void ask(const Segment& segment) {
     auto* fused = segment.fused;
     const auto how = fuse_mode();
-    if (fused->state != Fused::State::kNew || how == FuseMode::kNever || fused->seen > 2) {
+    if (fused->state != Fused::State::kNew || how == FuseMode::kNever) {
       return;
     }
-    const bool compile = how == FuseMode::kForeground || fused->seen > 1;
+    const bool compile = how == FuseMode::kForeground || ++fused->seen > 1;
     if (compile) {
       fused->state = Fused::State::kAsked;
     }
     const auto id = py_int(static_cast<int64_t>(fused->id));
     const auto description = describe_segment(segment);
     const auto wish = py_text(!compile ? "find" : how == FuseMode::kForeground ? "wait" : "compile");
-    try {
-      call_seam("fuse", {id.get(), description.get(), wish.get()}); // calls fused_ready
-    } catch (python_error& error) {
-      if (!put_off_interrupt(error)) {
-        throw;
-      }
+    const bool told = tell_seam("fuse", {id.get(), description.get(), wish.get()}); // calls fused_ready
+    if (!told && fused->state == Fused::State::kAsked) {
       fused->state = Fused::State::kNew;
     }
   }
 
-  // (nodes: [(recipe, inputs, first word, words)], results wanted, arguments given up, words, device), numbers as in the
-  // key of the program.
+  // (nodes: [(recipe, inputs, first word, words)], results wanted, arguments given up, words, device), numbers as in
+  // the key of the program.
   PyRef describe_segment(const Segment& segment) {
     const auto ints = [](const std::vector<int32_t>& numbers) {
       return py_ints(std::vector<int64_t>(numbers.begin(), numbers.end()));
@@ -140,12 +135,12 @@ class Runner {
       for (auto place : segment.donated) {
         forget_launched(trace_.device, PyList_GET_ITEM(inputs.get(), place));
       }
-      account_temporary(trace_.device, fused.temporary_bytes);
+      account_temporary(trace_.device, fused.extra_bytes);
       results = launch_program(fused.execute.get(), fused.handlers.get(), inputs.get(), trace_.device);
     } catch (const std::exception& error) {
       fused.state = Fused::State::kFailed;
       const auto text = py_text(error.what());
-      call_seam("report_fused_failure", {text.get()});
+      tell_seam("report_fused_failure", {text.get()});
       return false;
     }
     ++story_.programs;
@@ -319,6 +314,7 @@ void run_trace(Trace& trace, Cause cause) {
     error = caught(std::current_exception(), trace, 0);
   }
   close_values(trace, error.get());
+  deliver_interrupt();
 }
 
 size_t stable_end(const Trace& trace) {
@@ -335,14 +331,14 @@ FuseMode fuse_mode() {
   return mode.load();
 }
 
-void fused_ready(uint64_t id, PyObject* execute, PyObject* handlers, int64_t temporary_bytes) {
+void fused_ready(uint64_t id, PyObject* execute, PyObject* handlers, int64_t extra_bytes) {
   auto* fused = find_fused(id);
   if (fused == nullptr) {
     return; // the table was cleared meanwhile
   }
   fused->execute = owned(execute);
   fused->handlers = owned(handlers);
-  fused->temporary_bytes = temporary_bytes;
+  fused->extra_bytes = extra_bytes;
   fused->state = Fused::State::kReady;
 }
 

@@ -15,6 +15,8 @@ namespace torus {
 constexpr int64_t kLargestSegment = 1000;
 constexpr int64_t kLargestTrace = 8000;
 constexpr size_t kMostNodes = 2048;
+// Memory that may wait for a trace: arguments that nobody else holds.
+constexpr int64_t kMostWaitingBytes = int64_t{32} << 20;
 
 // Gives every value of the trace its array or its failure, and empties the trace.
 void run_trace(Trace& trace, Cause cause);
@@ -27,7 +29,7 @@ void set_fuse_mode(FuseMode mode);
 FuseMode fuse_mode();
 
 // A fused program is there (called by Python, also from other threads), or could not be made.
-void fused_ready(uint64_t id, PyObject* execute, PyObject* handlers, int64_t temporary_bytes);
+void fused_ready(uint64_t id, PyObject* execute, PyObject* handlers, int64_t extra_bytes);
 void fused_failed(uint64_t id);
 void clear_fused();
 

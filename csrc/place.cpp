@@ -14,7 +14,7 @@ bool is_library(PyCodeObject* code) {
     return found->second;
   }
   const char* file = PyUnicode_AsUTF8(code->co_filename);
-  const bool library = file == nullptr || std::strstr(file, "/torch/") != nullptr ||
+  const bool library = file == nullptr || std::strstr(file, "-packages/torch/") != nullptr ||
                        std::strstr(file, "/torus/backend/") != nullptr || std::strncmp(file, "<frozen", 7) == 0;
   PyErr_Clear();
   Py_INCREF(code);

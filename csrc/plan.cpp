@@ -1,8 +1,10 @@
 #include "plan.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "failure.h"
 #include "fusion.h"
 #include "launch.h"
 #include "segments.h"
@@ -13,8 +15,9 @@ namespace {
 constexpr size_t kMostPlans = 4096;
 // Smaller arguments are not worth a program of their own for being used up.
 constexpr int64_t kSmallestDonation = 4096;
-// So many new traces in a row are a storm, which pauses fusing for so many traces.
-constexpr int kStorm = 64;
+// So many new traces, less a quarter of those that are known, are a storm, which pauses fusing for so many traces.
+constexpr int kNewTrace = 4;
+constexpr int kStorm = 64 * kNewTrace;
 constexpr int kPause = 512;
 // Loops that came with more lengths than this are cut by turns.
 constexpr size_t kLoopLengths = 3;
@@ -71,7 +74,23 @@ bool is_unique(const Value& value) {
   return Py_REFCNT(array) - (last_launched(value.device()) == array ? 1 : 0) == 1;
 }
 
-Words key_of(const Trace& trace) {
+// Who beside the trace holds its values. Asked once for each run: values may die at any time, on any thread.
+struct Holders {
+  explicit Holders(const Trace& trace) {
+    wanted.reserve(trace.results.size());
+    for (const auto& value : trace.results) {
+      wanted.push_back(value.use_count() > 1);
+    }
+    for (const auto& value : trace.externals) {
+      unique.push_back(value.use_count() == 1 && is_unique(*value));
+    }
+  }
+
+  std::vector<bool> wanted; // results that somebody else holds
+  std::vector<bool> unique; // external values that nobody else holds
+};
+
+Words key_of(const Trace& trace, const Holders& holders) {
   Words key;
   key.reserve(trace.nodes.size() + trace.inputs.size() + (trace.results.size() + trace.externals.size()) / 32 + 4);
   for (const auto& node : trace.nodes) {
@@ -80,21 +99,16 @@ Words key_of(const Trace& trace) {
   key.insert(key.end(), trace.inputs.begin(), trace.inputs.end());
   uint32_t bits = 0;
   int count = 0;
-  const auto push = [&](bool bit) {
-    bits = bits << 1 | static_cast<uint32_t>(bit);
-    if (++count % 32 == 0) {
-      key.push_back(static_cast<int32_t>(bits));
-      bits = 0;
+  for (const auto* flags : {&holders.wanted, &holders.unique}) {
+    for (const bool flag : *flags) {
+      bits = bits << 1 | static_cast<uint32_t>(flag);
+      if (++count % 32 == 0) {
+        key.push_back(static_cast<int32_t>(std::exchange(bits, 0)));
+      }
     }
-  };
-  for (const auto& value : trace.results) {
-    push(value.use_count() > 1);
-  }
-  for (const auto& value : trace.externals) {
-    push(value.use_count() == 1 && is_unique(*value));
   }
   key.push_back(static_cast<int32_t>(bits));
-  key.push_back(static_cast<int32_t>(count));
+  key.push_back(static_cast<int32_t>(trace.results.size()));
   return key;
 }
 
@@ -114,10 +128,6 @@ void find_last_uses(const Trace& trace, Plan& plan) {
 }
 
 void find_needed_nodes(const Trace& trace, Plan& plan) {
-  plan.wanted.resize(trace.results.size());
-  for (size_t i = 0; i < trace.results.size(); ++i) {
-    plan.wanted[i] = trace.results[i].use_count() > 1;
-  }
   auto used = plan.wanted;
   plan.needed.resize(trace.nodes.size());
   for (size_t n = trace.nodes.size(); n-- > 0;) {
@@ -136,7 +146,7 @@ void find_needed_nodes(const Trace& trace, Plan& plan) {
 }
 
 // Fills in the nodes, arguments and results of a segment; gives its key, in which values have numbers of the segment.
-Words describe_segment(const Trace& trace, const Plan& plan, Segment& segment) {
+Words describe_segment(const Trace& trace, const Plan& plan, const Holders& holders, Segment& segment) {
   Words key;
   std::unordered_map<int32_t, int32_t> arguments;
   std::unordered_map<int32_t, int32_t> results;
@@ -184,10 +194,9 @@ Words describe_segment(const Trace& trace, const Plan& plan, Segment& segment) {
   for (size_t i = 0; i < segment.inputs.size(); ++i) {
     const auto input = segment.inputs[i];
     const auto place = static_cast<size_t>(input >= 0 ? input : ~input);
-    const auto& value = trace.value(input);
     const bool last = (input >= 0 ? plan.last_use_of_result : plan.last_use_of_external)[place] < end;
-    const bool ours = input >= 0 ? !plan.wanted[place] && value->layout()->nbytes() >= kSmallestDonation
-                                 : value.use_count() == 1 && is_unique(*value);
+    const bool ours = input < 0 ? holders.unique[place]
+                                : !plan.wanted[place] && trace.value(input)->layout()->nbytes() >= kSmallestDonation;
     if (last && ours) {
       segment.donated.push_back(static_cast<int32_t>(i));
       key.push_back(static_cast<int32_t>(i));
@@ -244,13 +253,13 @@ bool note_new_trace(const Trace& trace) {
     ops.push_back(static_cast<int32_t>(node.entry->id));
     names.push_back(node.entry->op);
   }
-  if (++s.streak >= kStorm) {
+  if ((s.streak += kNewTrace) >= kStorm) {
     s.streak = 0;
     s.pause = kPause;
     if (!std::exchange(s.reported, true)) {
       const auto text = difference(s, ops, names);
       const PyRef message(PyUnicode_FromString(text.c_str()));
-      call_seam("report_storm", {message.get()});
+      tell_seam("report_storm", {message.get()});
     }
   }
   s.ops = std::move(ops);
@@ -261,16 +270,17 @@ bool note_new_trace(const Trace& trace) {
 } // namespace
 
 std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known) {
-  auto key = key_of(trace);
+  Holders holders(trace);
+  auto key = key_of(trace, holders);
   auto& t = tables();
   const auto found = t.plans.find(key);
   known = found != t.plans.end();
   if (known) {
-    storm().streak = 0;
-    ++found->second->runs;
+    storm().streak = std::max(0, storm().streak - 1);
     return found->second;
   }
   auto plan = std::make_shared<Plan>();
+  plan->wanted = std::move(holders.wanted);
   find_needed_nodes(trace, *plan);
   find_last_uses(trace, *plan);
   bool all_ready = true;
@@ -278,7 +288,7 @@ std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known) {
     Segment segment;
     segment.begin = begin;
     segment.end = end;
-    auto words = describe_segment(trace, *plan, segment);
+    auto words = describe_segment(trace, *plan, holders, segment);
     if (segment.nodes.size() > 1 && storm().pause == 0) {
       segment.fused = fused_for(std::move(words));
       all_ready = all_ready && segment.fused->state == Fused::State::kReady;
@@ -289,9 +299,7 @@ std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known) {
     --storm().pause;
     return plan;
   }
-  if (all_ready) {
-    storm().streak = 0;
-  } else if (note_new_trace(trace)) {
+  if (!all_ready && fuse_mode() != FuseMode::kNever && note_new_trace(trace)) {
     return plan;
   }
   if (t.plans.size() >= kMostPlans) {
@@ -310,6 +318,7 @@ Fused* find_fused(uint64_t id) {
 
 void clear_plans() {
   auto& t = tables();
+  storm().streak = storm().pause = 0;
   t.plans.clear();
   t.turns.clear();
   t.by_id.clear();

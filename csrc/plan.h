@@ -17,7 +17,7 @@ struct Fused {
   int64_t seen = 0;
   PyRef execute;
   PyRef handlers;
-  int64_t temporary_bytes = 0;
+  int64_t extra_bytes = 0;
 };
 
 // Numbers of values are those of the trace: results, or ~i for external value i.
@@ -35,7 +35,7 @@ struct Segment {
   std::vector<int32_t> inputs;
   std::vector<int32_t> outputs;
   std::vector<int32_t> output_numbers; // those of the segment
-  std::vector<int32_t> donated; // places in `inputs`
+  std::vector<int32_t> donated;        // places in `inputs`
 };
 
 struct Plan {
@@ -46,7 +46,6 @@ struct Plan {
   std::vector<int32_t> last_use_of_external;
   std::vector<bool> wanted; // results that somebody beside the trace holds
   std::vector<bool> needed; // nodes that a wanted result or an index check depends on
-  int64_t runs = 0;
 };
 
 // The plan of a closed trace. `known`: it has come before. While traces keep changing, plans are not kept and have no

@@ -38,7 +38,9 @@ class Cutter {
     }
     const auto loop = find_loop(trace_, begin, end);
     const auto body = loop.turns > 0 ? cost(loop.start, loop.start + loop.period) : 0;
-    if (loop.turns > 0 && body <= kLargestSegment) {
+    // A few ops that happen to come three times are no loop.
+    const bool counts = 4 * loop.turns * loop.period >= end - begin;
+    if (loop.turns > 0 && counts && body <= kLargestSegment) {
       cut(begin, loop.start);
       cut_turns(loop, body);
       cut(loop.end(), end);

@@ -178,8 +178,17 @@ int32_t Trace::external(const ValuePtr& value) {
     return hint;
   }
   value->external_hint = static_cast<int32_t>(externals.size());
+  added_bytes += value->layout()->nbytes();
   externals.push_back(value);
   return value->external_hint;
+}
+
+int64_t Trace::waiting_bytes() const {
+  int64_t sum = 0;
+  for (const auto& value : externals) {
+    sum += value.use_count() == 1 ? value->layout()->nbytes() : 0;
+  }
+  return sum;
 }
 
 void Trace::absorb(Trace& other) {
@@ -258,6 +267,24 @@ void set_keep_places(bool value) {
   keep_places.store(value);
 }
 
+namespace {
+
+bool is_full(Trace& trace, const Entry& entry) {
+  if (trace.nodes.empty()) {
+    return false;
+  }
+  if (trace.cost + entry.cost > kLargestTrace || trace.nodes.size() >= kMostNodes) {
+    return true;
+  }
+  if (trace.added_bytes < kMostWaitingBytes) {
+    return false;
+  }
+  trace.added_bytes = 0;
+  return trace.waiting_bytes() >= kMostWaitingBytes;
+}
+
+} // namespace
+
 std::vector<at::Tensor> record(Entry& entry, Signature& signature) {
   signature.draw_random_state();
   const int backward = torch::autograd::get_current_graph_task_id();
@@ -265,7 +292,7 @@ std::vector<at::Tensor> record(Entry& entry, Signature& signature) {
   if (trace->backward >= 0 && backward < 0) {
     flush(trace, Cause::kBackward);
     trace = join_traces(entry, signature);
-  } else if ((trace->cost + entry.cost > kLargestTrace && !trace->nodes.empty()) || trace->nodes.size() >= kMostNodes) {
+  } else if (is_full(*trace, entry)) {
     cut(trace);
     trace = join_traces(entry, signature);
   }

@@ -54,6 +54,8 @@ class Trace : public c10::intrusive_ptr_target {
   std::vector<uint32_t> words;
   std::vector<Place> places;
   int64_t cost = 0;
+  // Bytes of the external values added since waiting_bytes() was last asked for.
+  int64_t added_bytes = 0;
   // The backward pass that recorded last; -1: none.
   int backward = -1;
 
@@ -70,6 +72,9 @@ class Trace : public c10::intrusive_ptr_target {
   const ValuePtr& value(int32_t input) const {
     return input >= 0 ? results[static_cast<size_t>(input)] : externals[static_cast<size_t>(~input)];
   }
+
+  // Memory that lives only because this trace has not run.
+  int64_t waiting_bytes() const;
 
   void add(Entry& entry, const Signature& signature);
   // Appends what `other` has recorded.

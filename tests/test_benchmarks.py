@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.__main__ import main
+from benchmarks.__main__ import PARTS, main, parse
 from benchmarks.report import Figure, show, spread
 from benchmarks.worker import Failed, Worker
 
@@ -96,6 +96,34 @@ def test_startup(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_accuracy(tmp_path: Path) -> None:
     check(measured(tmp_path, "--only", "accuracy"), "accuracy")
+
+
+def test_recording(tmp_path: Path) -> None:
+    """Nothing runs while the clock does."""
+    found = measured(tmp_path, "--only", "fuse-record")
+    check(found, "fuse-record")
+    samples = found["results"]["fuse-record"]["samples"]
+    assert samples.keys() == {"tpu_fused", "tpu", "cpu"}
+    for taken in samples.values():
+        assert all(one["flushes"] == 0 and one["x + y"] > 0 and one["x + 1"] > 0 for one in taken)
+
+
+@pytest.mark.slow
+def test_fused_and_others_give_the_same(tmp_path: Path) -> None:
+    found = measured(tmp_path, "--only", "fuse-chain,fuse-step")
+    check(found, "fuse-chain", "fuse-step")
+    for result in found["results"].values():
+        verdicts = {figure["name"]: figure["verdict"] for figure in result["figures"]}
+        assert verdicts["largest difference of a result from CPU eager's, relative"] == "met"
+    samples = found["results"]["fuse-chain"]["samples"]["mixed ops, 32x32"]
+    assert samples.keys() == {"tpu_fused", "tpu", "cpu", "cpu_threads", "jax"}
+    assert all(one["wall"] > 0 for taken in samples.values() for one in taken)
+    assert all(one["programs"] >= 1 for one in samples["tpu_fused"])
+
+
+def test_a_part_is_all_its_pieces() -> None:
+    assert parse(["--only", "ops,fuse"]).only == ["ops", *PARTS["fuse"]]
+    assert {"fuse-record", "fuse-chain", "fuse-step", "fuse-captum"} < set(PARTS["fuse"])
 
 
 def test_a_worker_reports_its_error() -> None:

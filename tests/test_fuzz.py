@@ -6,29 +6,32 @@ import pytest
 import torch
 
 from tests.fuzz.generate import DTYPES, EXTRA_DTYPES, fuzz
+from tests.fuzz.modes import NAMES
 from tests.fuzz.program import Program, minimize, run
 
-PROGRAMS = 2000
 CHUNK = 50
 FAST_CHUNKS = 4
+PROGRAMS = {"strict": 2000, "recorded": 1000, "mixed": 300, "fused": 200, "background": 200}
+"""How many in each mode. Fusing in the foreground compiles a program or more for each of them."""
 
 chunks = [
-    pytest.param(first, marks=[] if first < FAST_CHUNKS * CHUNK else pytest.mark.slow)
-    for first in range(0, PROGRAMS, CHUNK)
+    pytest.param(mode, first, marks=[] if mode == "strict" and first < FAST_CHUNKS * CHUNK else pytest.mark.slow)
+    for mode, programs in PROGRAMS.items()
+    for first in range(0, programs, CHUNK)
 ]
 
 
-def check(seed: int, dtypes: tuple[torch.dtype, ...]) -> None:
-    program, mismatch = fuzz(seed, dtypes)
+def check(seed: int, dtypes: tuple[torch.dtype, ...], mode: str = "strict") -> None:
+    program, mismatch = fuzz(seed, dtypes, mode)
     if mismatch is not None:
-        source = Program(seed, minimize(program.lines)).source()
-        pytest.fail(f"seed {seed}: {mismatch.aspect}\n{mismatch.detail}\n\n{source}", pytrace=False)
+        source = Program(seed, minimize(program.lines, mode, seed)).source()
+        pytest.fail(f"seed {seed}, mode {mode}: {mismatch.aspect}\n{mismatch.detail}\n\n{source}", pytrace=False)
 
 
-@pytest.mark.parametrize("first", chunks)
-def test_programs_agree_with_the_cpu(first: int, device: str) -> None:
+@pytest.mark.parametrize(("mode", "first"), chunks)
+def test_programs_agree_with_the_cpu(mode: str, first: int, device: str) -> None:
     for seed in range(first, first + CHUNK):
-        check(seed, DTYPES)
+        check(seed, DTYPES, mode)
 
 
 @pytest.mark.slow
@@ -37,8 +40,9 @@ def test_complex_programs_agree_with_the_cpu(device: str) -> None:
         check(seed, EXTRA_DTYPES)
 
 
-def test_a_seed_is_a_program(device: str) -> None:
-    assert fuzz(7)[0].lines == fuzz(7)[0].lines
+@pytest.mark.parametrize("mode", NAMES)
+def test_a_seed_is_a_program(mode: str, device: str) -> None:
+    assert fuzz(7)[0].lines == fuzz(7, mode=mode)[0].lines
 
 
 PLANTED = {
@@ -58,10 +62,11 @@ PLANTED = {
 }
 
 
+@pytest.mark.parametrize("mode", ["strict", "recorded"])
 @pytest.mark.parametrize("aspect", PLANTED)
-def test_a_planted_difference_is_found(aspect: str, device: str) -> None:
+def test_a_planted_difference_is_found(aspect: str, mode: str, device: str) -> None:
     lines = ["v1 = torch.arange(4.0).to(device)", PLANTED[aspect]]
-    found = run(lines)
+    found = run(lines, mode)
     assert found is not None
     assert (found.line, found.aspect) == (1, aspect)
 

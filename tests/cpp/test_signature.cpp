@@ -50,7 +50,8 @@ struct Seen {
 };
 
 Seen add_number(const at::Tensor& self, const c10::Scalar& number) {
-  return Seen(info_of("aten::add.Scalar", OpForm::kFunctional), {self, number, 1});
+  static const auto& op = info_of("aten::add.Scalar", OpForm::kFunctional);
+  return Seen(op, {self, number, 1});
 }
 
 } // namespace
@@ -71,6 +72,41 @@ TEST(whole_numbers_keep_all_their_bits) {
   const auto seen = add_number(tensor_of({2}, at::kLong), large);
   EXPECT_EQ(seen.pack.at(0), static_cast<uint32_t>(large));
   EXPECT_EQ(seen.pack.at(1), static_cast<uint32_t>(large >> 32));
+}
+
+TEST(a_whole_number_takes_as_many_words_as_it_needs) {
+  const auto x = tensor_of({2}, at::kLong);
+  const auto largest = int64_t{2147483647};
+  for (const int64_t number : {int64_t{0}, int64_t{-5}, largest, -largest - 1}) {
+    const auto seen = add_number(x, number);
+    EXPECT_EQ(seen.pack.size(), size_t{1});
+    EXPECT_EQ(static_cast<int32_t>(seen.pack.at(0)), static_cast<int32_t>(number));
+  }
+  for (const int64_t number : {largest + 1, -largest - 2}) {
+    EXPECT_EQ(add_number(x, number).pack.size(), size_t{2});
+    EXPECT(add_number(x, number).key != add_number(x, 5).key);
+    EXPECT(add_number(x, number).key == add_number(x, largest + 7).key);
+  }
+  EXPECT_EQ(add_number(x, true).pack.size(), size_t{1});
+}
+
+TEST(a_number_with_its_usual_value_is_a_constant) {
+  const auto x = tensor_of({2, 3});
+  const Seen usual(add(), {x, x, 1});
+  const Seen other(add(), {x, x, 2});
+  const Seen another(add(), {x, x, 3});
+  EXPECT(usual.pack.empty());
+  EXPECT_EQ(other.pack.size(), size_t{1});
+  EXPECT(usual.key != other.key && other.key == another.key);
+  // Of another kind it is another number: the kind decides the dtype of the result.
+  EXPECT_EQ(Seen(add(), {x, x, 1.0}).pack.size(), size_t{1});
+  EXPECT(Seen(add(), {x, x, true}).key != usual.key);
+}
+
+TEST(a_real_number_has_the_bits_that_its_tensors_have) {
+  EXPECT_EQ(add_number(tensor_of({2}), 0.5).pack.size(), size_t{1});
+  EXPECT_EQ(add_number(tensor_of({2}, at::kDouble), 0.5).pack.size(), size_t{2});
+  EXPECT_EQ(add_number(tensor_of({2}, at::kComplexFloat), c10::complex<double>(1, 2)).pack.size(), size_t{2});
 }
 
 TEST(offsets_are_not_in_the_key) {

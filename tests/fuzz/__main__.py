@@ -13,6 +13,7 @@ import torch
 
 import torus  # noqa: F401  makes the device exist where the package is not installed
 from tests.fuzz.generate import DTYPES, EXTRA_DTYPES, fuzz
+from tests.fuzz.modes import NAMES
 from tests.fuzz.program import Mismatch, Program, minimize
 from tests.fuzz.tally import Tally, run_seeds
 
@@ -22,19 +23,19 @@ PROCESS = 2000
 MANY = 20
 
 
-def _tallies(chunks: list[list[int]], dtypes: list[torch.dtype], jobs: int) -> Iterator[Tally]:
+def _tallies(chunks: list[list[int]], dtypes: list[torch.dtype], mode: str, jobs: int) -> Iterator[Tally]:
     spawn = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, spawn, max_tasks_per_child=PROCESS // CHUNK)
     try:
-        for done in as_completed([pool.submit(run_seeds, chunk, dtypes) for chunk in chunks]):
+        for done in as_completed([pool.submit(run_seeds, chunk, dtypes, mode) for chunk in chunks]):
             yield done.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _report(program: Program, mismatch: Mismatch, shrink: bool) -> None:
-    lines = minimize(program.lines) if shrink else program.lines[: mismatch.line + 1]
-    print(f"\n# seed {program.seed}: {mismatch.aspect} after: {program.lines[mismatch.line]}")
+def _report(program: Program, mismatch: Mismatch, mode: str, shrink: bool) -> None:
+    lines = minimize(program.lines, mode, program.seed) if shrink else program.lines[: mismatch.line + 1]
+    print(f"\n# seed {program.seed}, mode {mode}: {mismatch.aspect} after: {program.lines[mismatch.line]}")
     print(
         "".join(f"# {line}\n" for line in mismatch.detail.splitlines()) + Program(program.seed, lines).source(),
         flush=True,
@@ -46,6 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--programs", type=int, default=2000, help="how many programs to run")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first program")
+    parser.add_argument("--mode", choices=NAMES, default="strict", help="how the device runs them; mixed: at random")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--dtypes", nargs="+", help="names of dtypes, such as float32 complex64")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one program and print it")
@@ -56,10 +58,10 @@ def main() -> int:
     if not set(dtypes) <= {*DTYPES, *EXTRA_DTYPES}:
         parser.error(f"the dtypes are {', '.join(str(d)[6:] for d in (*DTYPES, *EXTRA_DTYPES))}")
     if options.replay is not None:
-        program, mismatch = fuzz(options.replay, dtypes)
+        program, mismatch = fuzz(options.replay, dtypes, options.mode)
         print(program.source())
         if mismatch is not None:
-            _report(program, mismatch, options.minimize)
+            _report(program, mismatch, options.mode, options.minimize)
         return int(mismatch is not None)
     return _run_all(options, dtypes)
 
@@ -68,10 +70,10 @@ def _run_all(options: argparse.Namespace, dtypes: list[torch.dtype]) -> int:
     seeds = range(options.seed, options.seed + options.programs)
     chunks = [list(seeds[i : i + CHUNK]) for i in range(0, len(seeds), CHUNK)]
     total, start = Tally(), time.monotonic()
-    for tally in _tallies(chunks, dtypes, options.jobs):
+    for tally in _tallies(chunks, dtypes, options.mode, options.jobs):
         total.add(tally)
         for program, mismatch in tally.mismatches:
-            _report(program, mismatch, options.minimize)
+            _report(program, mismatch, options.mode, options.minimize)
         print(f"\r{_summary(total, start)} of {len(seeds)}  ", end="", file=sys.stderr, flush=True)
         if len(total.mismatches) >= MANY and not options.keep_going:
             print("\nstopped after so many mismatches", file=sys.stderr)

@@ -33,8 +33,11 @@ def _significant_strides(tensor: torch.Tensor) -> list[int]:
     return [] if tensor.numel() == 0 else [stride for size, stride in zip(tensor.shape, tensor.stride()) if size != 1]
 
 
-def difference(cpu: Names, device: Names) -> tuple[str, str] | None:
-    """The first aspect in which the variables differ and what each side has; None when all agree."""
+def difference(cpu: Names, device: Names, values: bool = True) -> tuple[str, str] | None:
+    """The first aspect in which the variables differ and what each side has; None when all agree.
+
+    Without `values`, nothing of the device is read, and so nothing that is recorded has to run.
+    """
     tensors: list[tuple[str, torch.Tensor, torch.Tensor]] = []
     for name, expected in cpu.items():
         if name in ("torch", "device") or name.startswith("__"):
@@ -51,7 +54,7 @@ def difference(cpu: Names, device: Names) -> tuple[str, str] | None:
         found = _tensor_difference(expected, actual)
         if found is not None:
             return found[0], f"{name}: {found[1]}"
-    return _sharing_difference(tensors) or _storage_difference(tensors)
+    return _sharing_difference(tensors) or (_storage_difference(tensors) if values else None)
 
 
 def _get(read: Callable[[torch.Tensor], Any], tensor: torch.Tensor) -> Any:

@@ -21,8 +21,8 @@ FAMILIES = ((VIEWS, 9), (WRITES, 8), (READS, 5))
 LONGEST = 18
 
 
-def fuzz(seed: int, dtypes: Sequence[torch.dtype] = DTYPES) -> tuple[Program, Mismatch | None]:
-    """Make and run the program of a seed."""
+def fuzz(seed: int, dtypes: Sequence[torch.dtype] = DTYPES, mode: str = "strict") -> tuple[Program, Mismatch | None]:
+    """Make the program of a seed, which is the same in every mode, and run it."""
     rng = random.Random(f"torus {seed}")
     chooser = Chooser(rng, rng.choice(list(dtypes)))
     program = Program(seed)
@@ -39,7 +39,7 @@ def fuzz(seed: int, dtypes: Sequence[torch.dtype] = DTYPES) -> tuple[Program, Mi
         program.lines.append(line)
         return line
 
-    return program, run_while(next_line)
+    return program, run_while(next_line, mode, seed)
 
 
 def _line(chooser: Chooser, families: list[tuple[list[tuple[float, Maker]], int]]) -> str:

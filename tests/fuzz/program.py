@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tests.fuzz import modes
 from tests.fuzz.compare import difference
 
 DEVICE = "tpu"
@@ -45,11 +46,13 @@ def _compiled(line: str) -> CodeType:
 
 
 class Pair:
-    """The state of one program on both sides."""
+    """The state of one program on both sides. In a mode that records, values are compared at the end only."""
 
-    def __init__(self) -> None:
+    def __init__(self, switch: modes.Switch, strict: bool) -> None:
         self.cpu: dict[str, Any] = {"torch": torch, "device": "cpu"}
         self.device: dict[str, Any] = {"torch": torch, "device": DEVICE}
+        self.ended = False
+        self._switch, self._strict = switch, strict
 
     def step(self, line: str) -> tuple[str, str] | None:
         """Run one line on both sides; the aspect that differs and what each side has, or None."""
@@ -57,17 +60,41 @@ class Pair:
         expected = _run(code, self.cpu)
         if isinstance(expected, NotImplementedError):
             return None  # the CPU has no kernel for this dtype, and so no answer to compare with
+        self._switch.before_statement()
         actual = _run(code, self.device)
+        if actual is None and not self._strict and _is_out_of_range(expected):
+            # What was recorded fails when it runs, and spoils what it wrote: there is nothing to compare any more.
+            self.ended = True
+            actual = _waited_for()
         if type(expected) is not type(actual) and not _both_out_of_range(expected, actual):
             return "exception", f"cpu: {expected!r}\ndevice: {actual!r}"
-        return difference(self.cpu, self.device)
+        return None if self.ended else difference(self.cpu, self.device, self._strict)
+
+    def finish(self) -> tuple[str, str] | None:
+        """Compare the values at the end."""
+        return None if self.ended else difference(self.cpu, self.device)
+
+
+def _waited_for() -> Exception | None:
+    try:
+        torch.tpu.synchronize()
+    except IndexError as error:
+        return error
+    return None
+
+
+def _is_out_of_range(expected: Exception | None) -> bool:
+    return isinstance(expected, (RuntimeError, IndexError)) and any(words in str(expected) for words in OUT_OF_RANGE)
+
+
+OUT_OF_RANGE = ("out of", "axis dim should be positive")
 
 
 def _both_out_of_range(expected: Exception | None, actual: Exception | None) -> bool:
     """A bad index is always an IndexError here; ATen's CPU kernels raise RuntimeError for some operations."""
     if not isinstance(expected, RuntimeError) or not isinstance(actual, IndexError):
         return False
-    return any(words in str(expected) for words in ("out of", "axis dim should be positive"))
+    return _is_out_of_range(expected)
 
 
 def _run(code: CodeType, names: dict[str, Any]) -> Exception | None:
@@ -79,27 +106,28 @@ def _run(code: CodeType, names: dict[str, Any]) -> Exception | None:
     return None
 
 
-def run(lines: Sequence[str]) -> Mismatch | None:
+def run(lines: Sequence[str], mode: str = "strict", seed: int = 0) -> Mismatch | None:
     """Run lines on both sides up to the first difference."""
-    return run_while(lambda pair, number: lines[number] if number < len(lines) else None)
+    return run_while(lambda pair, number: lines[number] if number < len(lines) else None, mode, seed)
 
 
-def run_while(next_line: Callable[[Pair, int], str | None]) -> Mismatch | None:
+def run_while(next_line: Callable[[Pair, int], str | None], mode: str = "strict", seed: int = 0) -> Mismatch | None:
     """Run the lines that `next_line` gives for the state so far, until it gives None or the sides differ."""
-    pair, number = Pair(), 0
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), modes.running(mode, seed) as switch:
         warnings.simplefilter("ignore")
-        while (line := next_line(pair, number)) is not None:
+        pair, number = Pair(switch, mode == "strict"), 0
+        while not pair.ended and (line := next_line(pair, number)) is not None:
             found = pair.step(line)
             if found is not None:
                 return Mismatch(number, *found)
             number += 1
-    return None
+        found = pair.finish()
+        return None if found is None else Mismatch(number - 1, *found)
 
 
-def minimize(lines: Sequence[str]) -> list[str]:
+def minimize(lines: Sequence[str], mode: str = "strict", seed: int = 0) -> list[str]:
     """The fewest lines found, by leaving lines out, that still differ in the same aspect."""
-    first = run(lines)
+    first = run(lines, mode, seed)
     if first is None:
         return list(lines)
     kept = list(lines[: first.line + 1])
@@ -108,7 +136,7 @@ def minimize(lines: Sequence[str]) -> list[str]:
         position = 0
         while position < len(kept):
             shorter = kept[:position] + kept[position + size :]
-            found = run(shorter)
+            found = run(shorter, mode, seed)
             if found is not None and found.aspect == first.aspect:
                 kept = shorter[: found.line + 1]
             else:

@@ -31,14 +31,14 @@ class Tally:
             self.fallbacks[name] = self.fallbacks.get(name, 0) + count
 
 
-def run_seeds(seeds: list[int], dtypes: list[torch.dtype]) -> Tally:
+def run_seeds(seeds: list[int], dtypes: list[torch.dtype], mode: str = "strict") -> Tally:
     """Run the programs of some seeds in this process."""
     torch.set_num_threads(1)
     faulthandler.enable()
     tally = Tally()
     compiles, before = torch.tpu.counters()["compiles"], dict(torch.tpu.fallbacks())
     for seed in seeds:
-        program, mismatch = fuzz(seed, dtypes)
+        program, mismatch = fuzz(seed, dtypes, mode)
         tally.programs += 1
         tally.statements += len(program.lines)
         if mismatch is not None:

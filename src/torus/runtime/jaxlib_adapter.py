@@ -179,10 +179,14 @@ def deserialize(data: bytes, device: Any) -> Any:
     return device.client.deserialize_executable(data, _jax.DeviceList((device,)), options)
 
 
-def temporary_bytes(executable: Any) -> int:
-    """The memory that an executable needs while it runs, beside arguments and results; 0 where it does not say."""
+def extra_bytes(executable: Any) -> int:
+    """The memory that a run needs beside its arguments: results that take over none of theirs, and what is temporary.
+    0 where the runtime does not say.
+    """
     try:
-        return int(executable.get_compiled_memory_stats().temp_size_in_bytes)
+        stats = executable.get_compiled_memory_stats()
+        results = stats.output_size_in_bytes - stats.alias_size_in_bytes
+        return int(stats.temp_size_in_bytes + max(0, results))
     except Exception:
         return 0
 

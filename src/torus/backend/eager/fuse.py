@@ -6,6 +6,7 @@ import atexit
 import hashlib
 import os
 import queue
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -86,7 +87,7 @@ def _make(number: int, segment: Segment) -> None:
 def _announce(number: int, program: Program) -> None:
     from torus.runtime import jaxlib_adapter as adapter
 
-    _C.fused_ready(number, program.execute, program.handlers, adapter.temporary_bytes(program.executable))
+    _C.fused_ready(number, program.execute, program.handlers, adapter.extra_bytes(program.executable))
 
 
 def _options(text: str) -> dict[str, Any]:
@@ -165,7 +166,10 @@ class _Worker:
 
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None and not self._stopped:
-            task()
+            try:
+                task()
+            except BaseException:  # a warning made an error, say
+                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
             with self._idle:
                 self._left -= 1
                 self._idle.notify_all()

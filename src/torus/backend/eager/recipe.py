@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pickle
 import re
@@ -55,8 +56,9 @@ class Recipe:
         return hashlib.sha256(self.key).digest()
 
     def start(self, compiling: Any) -> None:
-        """Have the program made on the executor `compiling`."""
-        self._program = compiling.submit(self._make)
+        """Have the program made on the executor `compiling`; later, if the process is ending."""
+        with contextlib.suppress(RuntimeError):
+            self._program = compiling.submit(self._make)
 
     def program(self) -> Program:
         """The program, waited for or made now. Raises what the compiler raises."""
