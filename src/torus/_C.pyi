@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-
 def initialize(seam: ModuleType, count: int) -> None: ...
 def register_rule(
     name: str,

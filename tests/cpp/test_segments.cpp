@@ -24,9 +24,9 @@ class Ops {
   // "start+period*turns", or "none".
   std::string loop() const {
     const auto found = find_loop(trace_, 0, trace_.nodes.size());
-    return found.turns == 0 ? "none"
-                            : std::to_string(found.start) + "+" + std::to_string(found.period) + "*" +
-                                  std::to_string(found.turns);
+    return found.turns == 0
+               ? "none"
+               : std::to_string(found.start) + "+" + std::to_string(found.period) + "*" + std::to_string(found.turns);
   }
 
   // The lengths of the segments, which must cover the trace in order.
@@ -97,8 +97,8 @@ TEST(a_loop_has_a_start_and_an_end) {
 
 TEST(the_loop_that_covers_most_is_found) {
   EXPECT_EQ(Ops("aaaa" + times(5, "bcd")).loop(), "4+3*5");
-  EXPECT_EQ(Ops(times(4, "aaab")).loop(), "0+4*4");     // not its inner one
-  EXPECT_EQ(Ops(times(6, "ab")).loop(), "0+2*6");       // not twice its body
+  EXPECT_EQ(Ops(times(4, "aaab")).loop(), "0+4*4"); // not its inner one
+  EXPECT_EQ(Ops(times(6, "ab")).loop(), "0+2*6");   // not twice its body
 }
 
 TEST(a_long_body_is_found_up_to_a_limit) {

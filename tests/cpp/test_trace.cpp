@@ -41,8 +41,8 @@ struct Recorder {
   at::Tensor add(Trace& trace, const at::Tensor& a, const at::Tensor& b, int number) {
     const std::vector<c10::IValue> args{a, b, number};
     trace.add(entry, Signature(add_op(), args));
-    auto value = c10::make_intrusive<Value>(&trace, static_cast<int32_t>(trace.results.size()), floats(),
-                                            c10::DeviceIndex{0});
+    auto value =
+        c10::make_intrusive<Value>(&trace, static_cast<int32_t>(trace.results.size()), floats(), c10::DeviceIndex{0});
     trace.results.push_back(value);
     return tensor_of(std::move(value));
   }

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.eager.fusing import pending, running, settled
-from torus import _C
+from torus import _C, runtime
 
 LARGE = 1 << 14
 """Elements of a buffer that is worth being used up."""
@@ -57,7 +57,7 @@ HOLDERS: dict[str, Callable[[Tensor], object]] = {
     "a copy_ of it": lambda x: torch.empty_like(x).copy_(x),
     "an array": _C.array_of,
     "a numpy view of the array": lambda x: np.asarray(_C.array_of(x)),
-    "a dlpack view of the array": lambda x: np.from_dlpack(_C.array_of(x)),
+    "a dlpack view of the array": lambda x: torch.from_dlpack(runtime.to_dlpack(_C.array_of(x))),
     "the host's copy": lambda x: x.cpu(),
     "numpy": lambda x: x.cpu().numpy(),
     "a saved state": lambda x: {"x": x.clone()},
