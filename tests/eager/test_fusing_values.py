@@ -177,3 +177,12 @@ def test_training_agrees(make: Callable[..., torch.optim.Optimizer], device: str
     for way in WAYS[1:]:
         for actual, wanted in zip(train(make, way), expected, strict=True):
             torch.testing.assert_close(actual, wanted, rtol=2e-5, atol=2e-6)
+
+
+def test_d07_a_product_that_feeds_a_sum_is_no_further_from_float64(device: str) -> None:
+    x, y = host((4096,), 1), host((4096,), 2)
+    z = -(x * y)  # what is left is the rounding of the product
+    exact = x.double() * y.double() + z.double()
+    with running("foreground"):
+        fused = (x.to(device) * y.to(device) + z.to(device)).cpu()
+    assert (fused - exact).abs().max() <= (x * y + z - exact).abs().max()
