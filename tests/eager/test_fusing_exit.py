@@ -68,9 +68,6 @@ atexit.register(last)
     assert (result.returncode, result.stderr, result.stdout.strip()) == (0, "", "True")
 
 
-@pytest.mark.xfail(
-    reason="the child ends with an error as it should, but hangs at its exit while the parent was compiling"
-)
 def test_a_fork_with_pending_ops() -> None:
     code = """
 y = (x + 3) * 2

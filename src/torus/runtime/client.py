@@ -95,6 +95,14 @@ def is_started() -> bool:
     return _client is not None
 
 
+def keep_for_ever() -> None:
+    """The client is never destroyed: in a forked child that would wait for threads that the child does not have."""
+    import ctypes
+
+    for device in _client.devices if _client is not None else ():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(device.client))
+
+
 def device_count() -> int:
     """How many devices this process has."""
     return len(client().devices)

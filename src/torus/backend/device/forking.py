@@ -6,6 +6,7 @@ import os
 from typing import NoReturn
 
 from torus import _C, runtime
+from torus.runtime import client
 
 MESSAGE = (
     "cannot use the tpu device in a forked child of a process that has already used it. Start the child with the "
@@ -36,10 +37,12 @@ def _after_fork_in_child() -> None:
     if not runtime.is_started():
         return
     _bad = True
+    client.keep_for_ever()
     from torus.backend.eager import seam
 
     for name in seam.__all__:  # the core asks for these by name, each time
         setattr(seam, name, _refuse)
+    _C.set_fuse_mode(0)  # what is recorded fails quietly
     _C.clear_programs()  # so that it has to ask
 
 

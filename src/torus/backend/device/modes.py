@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from torus import _C, settings
+from torus.backend.device import forking
 
 
 class EagerMode(enum.Enum):
@@ -46,6 +47,8 @@ def set_mode(mode: EagerMode) -> None:
 
 def _finish() -> None:
     """Run what is still recorded, so that a failure in it does not pass in silence."""
+    if forking.in_bad_fork():
+        return
     _C.set_fuse_mode(0)
     _C.flush(True)
     _C.raise_unreported_failure()

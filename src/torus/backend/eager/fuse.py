@@ -184,6 +184,5 @@ class _Worker:
 
 _worker = _Worker()
 wait_for_compiles = _worker.wait
-
 compiling = ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1)), thread_name_prefix="torus-compile")
 """Compiles the programs of single ops while more ops are recorded."""
