@@ -149,6 +149,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   m.def("fused_failed", &fused_failed);
   m.def("trace_plans", &plan_count);
+  m.def("end_storm", &end_storm);
   m.def("set_explaining", &set_explaining);
   m.def("pending_ops", &pending_ops);
   m.def("array_of", &array_of);

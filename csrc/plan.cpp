@@ -316,9 +316,13 @@ Fused* find_fused(uint64_t id) {
   return found == tables().by_id.end() ? nullptr : found->second;
 }
 
+void end_storm() {
+  storm().streak = storm().pause = 0;
+}
+
 void clear_plans() {
   auto& t = tables();
-  storm().streak = storm().pause = 0;
+  end_storm();
   t.plans.clear();
   t.turns.clear();
   t.by_id.clear();

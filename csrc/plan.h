@@ -54,6 +54,8 @@ std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known);
 
 Fused* find_fused(uint64_t id);
 void clear_plans();
+// Fusing goes on at once where it pauses.
+void end_storm();
 size_t plan_count();
 
 } // namespace torus

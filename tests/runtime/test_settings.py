@@ -24,6 +24,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         "device_count": 1,
         "cpu_fallback": "warn",
         "defer_and_fuse": False,
+        "fusing": "background",
         "launch_blocking": False,
         "debug_checks": False,
         "program_cache": "default",
