@@ -133,7 +133,7 @@ void resize_outputs(const Entry& entry, at::ArrayRef<c10::IValue> args, const Op
 }
 
 struct Registration {
-  torch::Library library{torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__};
+  torch::Library kernels{torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__};
   // Overloads by base name, made once.
   std::unordered_map<std::string, std::vector<c10::OperatorName>> overloads;
 
@@ -196,7 +196,7 @@ void register_kernel(const c10::OperatorHandle& op, OpForm form, const RuleTrait
     info->functional = functional;
   }
   const auto& name = op.schema().operator_name();
-  registration().library.impl(format_name(name).c_str(),
+  registration().kernels.impl(format_name(name).c_str(),
                               torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(info)));
   names.push_back(info->name);
 }

@@ -16,6 +16,7 @@ namespace torus {
 namespace {
 
 std::atomic<FuseMode> mode{FuseMode::kBackground};
+
 const char* why_not_fused(const Fused* fused) {
   if (fused == nullptr) {
     return "recordings keep changing";
@@ -346,10 +347,6 @@ void fused_failed(uint64_t id) {
   if (auto* fused = find_fused(id)) {
     fused->state = Fused::State::kFailed;
   }
-}
-
-void clear_fused() {
-  clear_plans();
 }
 
 } // namespace torus

@@ -31,6 +31,5 @@ FuseMode fuse_mode();
 // A fused program is there (called by Python, also from other threads), or could not be made.
 void fused_ready(uint64_t id, PyObject* execute, PyObject* handlers, int64_t extra_bytes);
 void fused_failed(uint64_t id);
-void clear_fused();
 
 } // namespace torus

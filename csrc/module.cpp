@@ -135,7 +135,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("clear_programs", [] {
     flush_all(Cause::kSynchronize);
     program_table().clear();
-    clear_fused();
+    clear_plans();
   });
   m.def("signature_count", [] { return program_table().size(); });
   m.def("recording", &recording);

@@ -205,13 +205,12 @@ Words describe_segment(const Trace& trace, const Plan& plan, const Holders& hold
   return key;
 }
 
-Fused* fused_for(Words key) {
+Fused* fused_for(const Words& key) {
   auto& t = tables();
   auto& row = t.fused[key];
   if (!row) {
     row = std::make_unique<Fused>();
     row->id = t.next_id++;
-    row->key = std::move(key);
     t.by_id[row->id] = row.get();
   }
   return row.get();
@@ -290,7 +289,7 @@ std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known) {
     segment.end = end;
     auto words = describe_segment(trace, *plan, holders, segment);
     if (segment.nodes.size() > 1 && storm().pause == 0) {
-      segment.fused = fused_for(std::move(words));
+      segment.fused = fused_for(words);
       all_ready = all_ready && segment.fused->state == Fused::State::kReady;
     }
     plan->segments.push_back(std::move(segment));
@@ -306,7 +305,6 @@ std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known) {
     clear_plans();
     return plan; // its programs are of the old table
   }
-  plan->key = key;
   t.plans.emplace(std::move(key), plan);
   return plan;
 }

@@ -12,7 +12,6 @@ struct Fused {
   enum class State : uint8_t { kNew, kAsked, kReady, kFailed };
 
   uint64_t id;
-  std::vector<int32_t> key;
   State state = State::kNew;
   int64_t seen = 0;
   PyRef execute;
@@ -39,7 +38,6 @@ struct Segment {
 };
 
 struct Plan {
-  std::vector<int32_t> key;
   std::vector<Segment> segments;
   // The node that uses each result or external value last; the node that makes it where none does.
   std::vector<int32_t> last_use_of_result;

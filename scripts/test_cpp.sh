@@ -25,15 +25,15 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from torch.utils import cpp_extension
+from torch.utils.cpp_extension import include_paths, library_paths
 
 build, sanitizer = Path(sys.argv[1]), sys.argv[2]
 sanitize = [f"-fsanitize={sanitizer}", "-fno-omit-frame-pointer", "-g1"] if sanitizer else ["-g0"]
 # Headers that are not ours are "system" ones: no warnings about them, and no dependence on them.
-include = [f"-isystem{path}" for path in (*cpp_extension.include_paths(), sysconfig.get_path("include"))]
+include = [f"-isystem{path}" for path in (*include_paths(), sysconfig.get_path("include"))]
 warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter"]
 compile_options = ["-std=c++20", "-O1", "-Icsrc", "-MMD", *warnings, *include, *sanitize]
-libraries = [*cpp_extension.library_paths(), sysconfig.get_config_var("LIBDIR")]
+libraries = [*library_paths(), sysconfig.get_config_var("LIBDIR")]
 python = "-lpython" + sysconfig.get_config_var("LDVERSION")
 link_options = [f"-L{path} -Wl,-rpath,{path}" for path in libraries]
 torch = ["-ltorch_python", "-ltorch", "-ltorch_cpu", "-lc10"]

@@ -125,8 +125,7 @@ class ProgramCache:
 
     def lookup_signature(self, key: bytes, device_index: int, counted: bool = True) -> tuple[Program, bytes] | None:
         """See the function of this name."""
-        disk = self.disk()
-        found = disk.signature(keys.signature(key, self._environment(device_index))) if disk is not None else None
+        found = self._recorded(key, device_index)
         program = None
         if found is not None:
             program = self._once_or_none((found[0], device_index))
@@ -135,10 +134,14 @@ class ProgramCache:
                 self._totals["signature_misses" if program is None else "signature_hits"] += 1
         return (program, found[1]) if found is not None and program is not None else None
 
+    def _recorded(self, key: bytes, device_index: int) -> tuple[str, bytes] | None:
+        """The content address and the metadata that the disk has for a caller's key."""
+        disk = self.disk()
+        return disk.signature(keys.signature(key, self._environment(device_index))) if disk is not None else None
+
     def find_signature(self, key: bytes, device_index: int) -> bytes | None:
         """See the function of this name."""
-        disk = self.disk()
-        found = disk.signature(keys.signature(key, self._environment(device_index))) if disk is not None else None
+        found = self._recorded(key, device_index)
         with self._lock:
             self._totals["signature_misses" if found is None else "signature_hits"] += 1
         return found[1] if found is not None else None

@@ -85,7 +85,10 @@ class _DeviceModule(ModuleType):
 
     @property
     def allow_excess_precision(self) -> bool:
-        """Whether the compiler may keep more bits than the dtypes say between the steps of a program; True at first."""
+        """Whether the compiler may keep more bits than the dtypes say within the program of one op; True at first.
+
+        Fused programs round after each op in any case.
+        """
         return numerics.get_allow_excess_precision()
 
     @allow_excess_precision.setter

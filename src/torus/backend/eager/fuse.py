@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torus import _C, runtime
-from torus.backend.device import numerics
 from torus.backend.eager.compose import Composed, NodeSpec, compose
+from torus.backend.eager.recipe import convolution_options
 from torus.runtime.programs import Aval, Program
 
 NEVER, BACKGROUND, FOREGROUND = range(3)
@@ -91,11 +91,8 @@ def _announce(number: int, program: Program) -> None:
 
 
 def _options(text: str) -> dict[str, Any]:
-    """A fused program rounds where its ops would, so that the modes agree."""
-    options = {"xla_allow_excess_precision": False} | numerics.compiler_options()
-    if "stablehlo.convolution" in text and runtime.platform_name() == "cpu":
-        options["xla_cpu_experimental_ynn_fusion_type"] = ""
-    return options
+    """A fused program rounds where its ops would, whatever `allow_excess_precision` says, so that the modes agree."""
+    return {"xla_allow_excess_precision": False} | convolution_options(runtime.platform_name(), text)
 
 
 _DTYPES = {"i1": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}

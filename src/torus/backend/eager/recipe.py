@@ -91,9 +91,13 @@ def compiler_options(platform: str, text: str) -> dict[str, Any]:
     options = numerics.compiler_options()
     if platform == "cpu" and "stablehlo.reduce" not in text:
         options["xla_cpu_use_fusion_emitters"] = False
-    if platform == "cpu" and "stablehlo.convolution" in text:
-        options["xla_cpu_experimental_ynn_fusion_type"] = ""
-    return options
+    return options | convolution_options(platform, text)
+
+
+def convolution_options(platform: str, text: str) -> dict[str, Any]:
+    """Options for a program, of one op or of several, that has convolutions; none for others."""
+    on_host = platform == "cpu" and "stablehlo.convolution" in text
+    return {"xla_cpu_experimental_ynn_fusion_type": ""} if on_host else {}
 
 
 def cost_of(text: str) -> int:
