@@ -18,12 +18,15 @@ namespace {
 std::atomic<FuseMode> mode{FuseMode::kBackground};
 
 const char* why_not_fused(const Fused* fused) {
+  if (fuse_mode() == FuseMode::kNever) {
+    return "fusing is off";
+  }
   if (fused == nullptr) {
     return "recordings keep changing";
   }
   switch (fused->state) {
     case Fused::State::kNew:
-      return fuse_mode() == FuseMode::kNever ? "fusing is off" : "new";
+      return "new";
     case Fused::State::kAsked:
       return "being compiled";
     case Fused::State::kFailed:
@@ -52,7 +55,7 @@ class Runner {
       story_.segments.emplace_back("not needed", "");
       return;
     }
-    if (fused != nullptr) {
+    if (fused != nullptr && fuse_mode() != FuseMode::kNever) {
       ask(segment);
       if (fused->state == Fused::State::kReady && error_of(segment.inputs) == nullptr && run_fused(segment)) {
         story_.segments.emplace_back("fused", "");
@@ -69,7 +72,7 @@ class Runner {
   void ask(const Segment& segment) {
     auto* fused = segment.fused;
     const auto how = fuse_mode();
-    if (fused->state != Fused::State::kNew || how == FuseMode::kNever) {
+    if (fused->state != Fused::State::kNew) {
       return;
     }
     const bool compile = how == FuseMode::kForeground || ++fused->seen > 1;
