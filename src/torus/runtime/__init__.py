@@ -27,6 +27,8 @@ Lowering (`torus.runtime.lowering`)
     ``lower(fn, avals, device_index=0) -> (stablehlo: str, out_avals: list[aval])``
         Traces ``fn(*arrays)``, which returns an array or a flat list/tuple of arrays, with 64-bit types on. The
         parameters of the program are exactly `avals`, used or not. Equal programs give equal text.
+    ``portable_artifact(stablehlo: str) -> bytes``   serialized to be kept; `programs.get_or_compile` takes the bytes.
+    ``portable_version() -> str``                    the version of StableHLO that it is written in.
 
 Programs (`torus.runtime.programs`)
     ``programs.get_or_compile(stablehlo, out_avals, device_index=0, compiler_options=None) -> Program``
@@ -84,6 +86,8 @@ _WHERE = {
     "synchronize": "memory",
     "memory_info": "memory",
     "lower": "lowering",
+    "portable_artifact": "jaxlib_adapter",
+    "portable_version": "jaxlib_adapter",
     "source_fingerprint": "keys",
     "counters": "counting",
 }

@@ -167,6 +167,23 @@ def _compile_options(device: Any, options: dict[str, Any]) -> Any:
     return result
 
 
+def portable_version() -> str:
+    """The version of StableHLO that portable artifacts are written in: one that readers of twelve weeks ago know."""
+    dialect = importlib.import_module("jaxlib.mlir.dialects.stablehlo")
+    return str(dialect.get_version_from_compatibility_requirement(dialect.StablehloCompatibilityRequirement.WEEK_12))
+
+
+def portable_artifact(stablehlo: str) -> bytes:
+    """A StableHLO module in the serialization that stays readable for years. Raises ValueError for what is no module.
+
+    Ops of CHLO become composites, which carry their decomposition. `compile` takes the bytes as it takes text.
+    """
+    try:
+        return bytes(_jax.mlir.serialize_portable_artifact(stablehlo, portable_version()))
+    except _jax.JaxRuntimeError as error:
+        raise ValueError(f"this is not a StableHLO module: {error}") from None
+
+
 def serialize(executable: Any) -> bytes:
     """The bytes of an executable; they are machine code."""
     return bytes(executable.serialize())
