@@ -20,6 +20,18 @@ namespace {
 
 std::atomic<bool> blocking{false};
 
+// An array whose memory the program may take: `array` when nobody else has it, else a copy.
+PyRef give_up(PyObject* array, const ValuePtr& value, c10::DeviceIndex device) {
+  // The storage and the signature hold the value, the value and this call hold the array.
+  forget_launched(device, array);
+  if (value.use_count() <= 2 && Py_REFCNT(array) <= 2) {
+    Py_INCREF(array);
+    return PyRef(array);
+  }
+  auto index = checked(PyLong_FromLong(device));
+  return call_seam("copy_to_device", {array, index.get()});
+}
+
 PyRef collect_inputs(const Entry& entry, const Signature& signature) {
   for (auto index : entry.inputs) {
     signature.tensors()[static_cast<size_t>(index)].value->array(); // runs what is pending; it may let go of the GIL
@@ -31,6 +43,11 @@ PyRef collect_inputs(const Entry& entry, const Signature& signature) {
     auto* array = signature.tensors()[static_cast<size_t>(index)].value->array();
     Py_INCREF(array);
     PyList_SET_ITEM(list.get(), position++, array);
+  }
+  for (auto place : entry.donated) {
+    const auto& value = signature.tensors()[static_cast<size_t>(entry.inputs[static_cast<size_t>(place)])].value;
+    auto given = give_up(PyList_GET_ITEM(list.get(), place), value, signature.device());
+    PyList_SetItem(list.get(), place, given.release());
   }
   if (entry.takes_pack) {
     const bool may_repeat = signature.random_word() < 0; // random states never do
@@ -102,7 +119,9 @@ void check_overlaps(const Signature& signature) {
   }
 }
 
-void launch(Entry& entry, Signature& signature, size_t arguments, torch::jit::Stack* stack) {
+} // namespace
+
+std::vector<at::Tensor> launch(Entry& entry, Signature& signature) {
   signature.draw_random_state();
   load_program(entry);
   auto inputs = collect_inputs(entry, signature);
@@ -110,12 +129,15 @@ void launch(Entry& entry, Signature& signature, size_t arguments, torch::jit::St
   if (entry.checks) {
     raise_failed_checks(entry, results.get(), static_cast<Py_ssize_t>(entry.results.size()));
   }
-  push_returns(entry, take_results(entry, signature, results.get()), arguments, stack);
+  auto fresh = take_results(entry, signature, results.get());
   if (blocking.load(std::memory_order_relaxed)) {
     auto device = checked(PyLong_FromLong(signature.device()));
     call_seam("synchronize", {device.get()});
   }
+  return fresh;
 }
+
+namespace {
 
 void resize_outputs(const Entry& entry, at::ArrayRef<c10::IValue> args, const OpInfo& info) {
   size_t position = 0;
@@ -241,7 +263,7 @@ bool run_program(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::
       return true;
     }
     if (entry->kind == Entry::kProgram) {
-      launch(*entry, signature, arguments, stack);
+      push_returns(*entry, launch(*entry, signature), arguments, stack);
       return true;
     }
     if (entry->kind == Entry::kFallback) {

@@ -11,6 +11,8 @@
 
 namespace torus {
 
+struct Entry;
+
 class Kernel final : public c10::OperatorKernel {
  public:
   explicit Kernel(const OpInfo* info);
@@ -28,6 +30,9 @@ std::vector<std::string> register_rule(const RuleTraits& rule);
 
 // Runs `info` on arguments that lie on top of the stack, and replaces them by the results.
 void run(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+
+// Runs the program of an entry; gives its new tensors. Results that are written to an argument have been.
+std::vector<at::Tensor> launch(Entry& entry, Signature& signature);
 
 // The op behind copies between tensors of one device; see copy.cpp.
 const OpInfo& copy_op();

@@ -62,9 +62,9 @@ c10::DeviceType GeneratorImpl::device_type() {
   return kDevice;
 }
 
-RandomState GeneratorImpl::next() {
+RandomState GeneratorImpl::next(uint64_t draws) {
   const auto state = state_;
-  state_.offset += 1;
+  state_.offset += draws;
   return state;
 }
 
@@ -91,13 +91,13 @@ const at::Generator& default_generator(c10::DeviceIndex device) {
   return generator;
 }
 
-RandomState next_random_state(const std::optional<at::Generator>& generator, c10::DeviceIndex device) {
+RandomState next_random_state(const std::optional<at::Generator>& generator, c10::DeviceIndex device, uint64_t draws) {
   auto chosen = generator.has_value() && generator->defined() ? *generator : default_generator(device);
   TORCH_CHECK(chosen.device().type() == kDevice, "Expected a 'tpu' device type for generator but found '",
               chosen.device().type(), "'. Make one with torch.Generator(device=\"tpu\").");
   auto* impl = chosen.get<GeneratorImpl>();
   std::lock_guard<std::mutex> lock(impl->mutex_);
-  return impl->next();
+  return impl->next(draws);
 }
 
 } // namespace torus

@@ -27,8 +27,8 @@ class GeneratorImpl final : public c10::GeneratorImpl {
 
   static c10::DeviceType device_type();
 
-  // The state for one op; the next op gets the next offset.
-  RandomState next();
+  // The state for one op, or for `draws` of them; what comes after gets the offsets after these.
+  RandomState next(uint64_t draws);
 
  private:
   GeneratorImpl* clone_impl() const override;
@@ -38,7 +38,8 @@ class GeneratorImpl final : public c10::GeneratorImpl {
 
 const at::Generator& default_generator(c10::DeviceIndex device);
 at::Generator make_generator(c10::DeviceIndex device);
-// The state for one op, from the generator given or the device's default. Raises for a generator of another device.
-RandomState next_random_state(const std::optional<at::Generator>& generator, c10::DeviceIndex device);
+// The state for `draws` ops, from the generator given or the device's default. Raises for a generator of another device.
+RandomState next_random_state(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
+                              uint64_t draws = 1);
 
 } // namespace torus

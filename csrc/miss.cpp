@@ -199,8 +199,9 @@ ResultPlan read_result(PyObject* object) {
   return plan;
 }
 
-// (recipe, inputs, takes_pack, results, counts, checks, cost), or None for "no lowering".
-std::unique_ptr<Entry> read_entry(const PyRef& answer, const c10::OperatorHandle& op, const OpInfo& info) {
+// (recipe, inputs, takes_pack, results, counts, checks, cost, donated), or None for "no lowering". `schema`: null for a
+// compiled graph, which returns its results as they are.
+std::unique_ptr<Entry> read_entry(const PyRef& answer, const c10::FunctionSchema* schema, const OpInfo& info) {
   auto entry = std::make_unique<Entry>();
   if (answer.get() == Py_None) {
     entry->kind = Entry::kFallback;
@@ -219,11 +220,16 @@ std::unique_ptr<Entry> read_entry(const PyRef& answer, const c10::OperatorHandle
     auto row = checked(PySequence_GetItem(results, i));
     entry->results.push_back(read_result(row.get()));
   }
-  entry->returns = plan_returns(op.schema(), info, item(answer, 4));
+  if (schema != nullptr) {
+    entry->returns = plan_returns(*schema, info, item(answer, 4));
+  }
   if (item(answer, 5) != Py_None) {
     entry->checks = owned(item(answer, 5));
   }
   entry->cost = static_cast<int32_t>(PyLong_AsLong(item(answer, 6)));
+  for (auto index : to_ints(item(answer, 7))) {
+    entry->donated.push_back(static_cast<int32_t>(index));
+  }
   return entry;
 }
 
@@ -237,7 +243,7 @@ std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::Operato
   auto device = py_int(signature.device());
   auto answer = call_seam("lookup", {key.get(), device.get(), may_wait.get()});
   if (answer.get() != Py_None) {
-    return read_entry(answer, op, info);
+    return read_entry(answer, &op.schema(), info);
   }
   std::optional<torch::jit::Stack> results;
   if (info.functional.has_value()) {
@@ -265,7 +271,19 @@ std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::Operato
   }
   auto request = py_request(signature, args);
   answer = call_seam("build", {key.get(), request.get(), promises.get(), may_wait.get()});
-  return read_entry(answer, op, info);
+  return read_entry(answer, &op.schema(), info);
+}
+
+std::unique_ptr<Entry> make_graph_entry(const Signature& signature, at::ArrayRef<c10::IValue> args, bool lazy) {
+  const PyRef may_wait(PyBool_FromLong(lazy));
+  auto key = py_bytes(signature.stable_key());
+  auto device = py_int(signature.device());
+  auto answer = call_seam("lookup", {key.get(), device.get(), may_wait.get()});
+  if (answer.get() == Py_None) {
+    auto request = py_request(signature, args);
+    answer = call_seam("build", {key.get(), request.get(), Py_None, may_wait.get()});
+  }
+  return read_entry(answer, nullptr, signature.op());
 }
 
 } // namespace torus

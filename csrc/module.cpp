@@ -9,6 +9,7 @@
 #include "fallback.h"
 #include "fusion.h"
 #include "generator.h"
+#include "graph.h"
 #include "hooks.h"
 #include "launch.h"
 #include "plan.h"
@@ -157,6 +158,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         [](const py::object& array, const py::object& dtype, const std::vector<int64_t>& sizes, int device) {
           return tensor_from_array(array, reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type, sizes, device);
         });
+  py::class_<Graph>(m, "Graph")
+      .def(py::init<const std::string&, const std::string&, uint32_t>(), py::arg("name"), py::arg("kinds"),
+           py::arg("draws"))
+      .def("run", &Graph::run);
   m.def("last_launched", [](int device) -> py::object {
     auto* array = last_launched(static_cast<c10::DeviceIndex>(device));
     return array == nullptr ? py::none() : py::reinterpret_borrow<py::object>(array);

@@ -100,4 +100,12 @@ OpInfo::OpInfo(const c10::FunctionSchema& schema, OpForm op_form, const RuleTrai
   forbids_overlap = writes && !allows_shared_elements && !starts_with_any(name, {"aten::_foreach", "aten::_fused"});
 }
 
+OpInfo::OpInfo(std::vector<ArgInfo> arguments, const RuleTraits& traits)
+    : name(traits.name),
+      form(OpForm::kFunctional),
+      rule(traits),
+      id(next_id.fetch_add(1)),
+      args(std::move(arguments)),
+      writes(std::any_of(args.begin(), args.end(), [](const ArgInfo& info) { return info.written; })) {}
+
 } // namespace torus

@@ -43,6 +43,8 @@ struct RuleTraits {
   bool wide = false;
   bool host_tensors = false;
   bool implicit_random = false;
+  // How many ops of it draw random numbers: a compiled graph may have several.
+  uint32_t draws = 1;
   // The length of the result follows from the scalars `start`, `end` and `step`: the length joins the signature, they
   // do not.
   bool range_length = false;
@@ -50,6 +52,8 @@ struct RuleTraits {
 
 struct OpInfo {
   OpInfo(const c10::FunctionSchema& schema, OpForm form, const RuleTraits& rule);
+  // A compiled graph: an op of its own, named by its rule.
+  OpInfo(std::vector<ArgInfo> args, const RuleTraits& rule);
 
   std::string name;
   OpForm form;

@@ -50,6 +50,7 @@ struct Entry {
   PyRef checks;                // messages of the index checks, whose reports are the last results
   std::vector<int32_t> inputs; // tensor arguments, in the program's order
   bool takes_pack = false;
+  std::vector<int32_t> donated; // of the inputs: their memory goes to a result
   int32_t cost = 1; // how large its program is: the number of its instructions
   std::vector<ResultPlan> results;
   std::vector<ReturnPlan> returns;
@@ -79,5 +80,7 @@ ProgramTable& program_table();
 // program; `lazy`: the program may come later, through load_program.
 std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::OperatorHandle& op,
                                   at::ArrayRef<c10::IValue> args, bool lazy);
+// The same for a compiled graph, whose results Python knows.
+std::unique_ptr<Entry> make_graph_entry(const Signature& signature, at::ArrayRef<c10::IValue> args, bool lazy);
 
 } // namespace torus

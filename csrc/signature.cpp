@@ -456,7 +456,7 @@ void Signature::draw_random_state() {
   if (random_word_ < 0) {
     return;
   }
-  const auto state = next_random_state(generator_, device_);
+  const auto state = next_random_state(generator_, device_, op_.rule.draws);
   const uint64_t words[] = {state.seed, state.offset};
   std::memcpy(pack_.data() + random_word_, words, sizeof words);
 }

@@ -138,6 +138,14 @@ SETTINGS: tuple[Setting, ...] = (
         _choice("background", "foreground", "never"),
     ),
     Setting(
+        "compile_fallback",
+        "bool",
+        True,
+        ("TORUS_COMPILE_FALLBACK",),
+        "A graph of torch.compile that cannot be compiled runs op by op, with one warning; otherwise it raises.",
+        _boolean,
+    ),
+    Setting(
         "launch_blocking",
         "bool",
         False,

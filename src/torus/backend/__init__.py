@@ -66,7 +66,7 @@ def _register_core(core: Any) -> None:
     core.initialize(seam, _expected_devices())
     lowering.load_all()
     for rule in lowering.registry.RULES.values():
-        if rule.name == "aten::_copy_from":  # the core's own kernel decides which copies need a program
+        if not rule.eager or rule.name == "aten::_copy_from":  # the core's own kernel says which copies need a program
             continue
         registered = core.register_rule(
             rule.name,

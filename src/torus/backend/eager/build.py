@@ -20,7 +20,10 @@ PRECISIONS = ("default", "high", "highest")
 
 @dataclass
 class Plan:
-    """What tracing found out about a program beside its text."""
+    """What tracing found out about a program beside its text.
+
+    donated: parameters whose memory goes to a result. options: the compiler's; None: those of a single op.
+    """
 
     inputs: list[int]
     takes_pack: bool
@@ -28,6 +31,8 @@ class Plan:
     counts: list[int | tuple[int]] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
     cost: int = 1
+    donated: list[int] = field(default_factory=list)
+    options: dict[str, Any] | None = None
 
 
 class Builder:

@@ -70,7 +70,9 @@ class Recipe:
 
     def _make(self) -> Program:
         text = self.text
-        options = compiler_options(runtime.platform_name(), text)
+        options = self.plan.options
+        if options is None:
+            options = compiler_options(runtime.platform_name(), text)
         program = runtime.programs.get_or_compile(text, self.out_avals, self.device, options)
         metadata = pickle.dumps((self.plan, self._text, self.out_avals))
         runtime.programs.record_signature(self.key, program, metadata)
@@ -79,7 +81,8 @@ class Recipe:
     def answer(self) -> tuple[Any, ...]:
         """What the core keeps of this signature."""
         plan = self.plan
-        return (self, plan.inputs, plan.takes_pack, plan.results, plan.counts, plan.checks or None, plan.cost)
+        results, checks = plan.results, plan.checks or None
+        return (self, plan.inputs, plan.takes_pack, results, plan.counts, checks, plan.cost, plan.donated)
 
 
 def compiler_options(platform: str, text: str) -> dict[str, Any]:

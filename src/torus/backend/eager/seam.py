@@ -23,6 +23,9 @@ from torus.backend.eager.request import Request
 from torus.backend.lowering.registry import RULES
 from torus.runtime import host_memory, is_ready, prefetch
 
+GRAPH = "graph:"
+"""How the names of compiled graphs begin."""
+
 __all__ = [
     "build",
     "copy_to_device",
@@ -106,6 +109,10 @@ def build(signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None,
     then runs the op on the CPU).
     """
     request = Request.from_core(fields)
+    if request.rule.startswith(GRAPH):
+        from torus.backend.compile.programs import build_graph
+
+        return build_graph(_disk_key(signature), request, _checks_bounds())
     builder = Builder(request, RULES[request.rule], promises, runtime.platform_name(), _checks_bounds())
     try:
         text, out_avals = runtime.lower(builder.function, builder.avals, request.device)

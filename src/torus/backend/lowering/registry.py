@@ -39,6 +39,7 @@ class Rule:
     host_tensors: bool
     range_length: bool
     wants_out: bool
+    eager: bool
 
 
 RULES: dict[str, Rule] = {}
@@ -53,6 +54,7 @@ def lowers(
     mutates: tuple[str, ...] = (),
     host_tensors: bool = False,
     range_length: bool = False,
+    eager: bool = True,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a rule for one or more ATen overloads, named as in ``"aten::add.Tensor"``.
 
@@ -70,6 +72,7 @@ def lowers(
 
     range_length: the traced scalars `start`, `end` and `step` decide the length of the result, which so joins the
     signature in their place.
+    eager: False for what the core does by itself outside of compiled graphs: views, copies, new tensors.
 
     A rule with a keyword-only parameter ``out`` receives the `OutSpec` of its result (a tuple of them when there are
     several).
@@ -95,6 +98,7 @@ def lowers(
                 host_tensors,
                 range_length,
                 wants_out,
+                eager,
             )
         return fn
 

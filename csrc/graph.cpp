@@ -1,0 +1,81 @@
+#include "graph.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/python_numbers.h>
+
+#include "dispatch.h"
+#include "program.h"
+#include "trace.h"
+
+namespace torus {
+namespace {
+
+std::vector<ArgInfo> arguments_of(const std::string& kinds) {
+  std::vector<ArgInfo> args;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    ArgInfo info;
+    info.name = "arg" + std::to_string(i);
+    info.kind = kinds[i] == 's' ? ArgKind::kStatic : kinds[i] == 'r' ? ArgKind::kScalar : ArgKind::kTensor;
+    info.written = kinds[i] == 'w';
+    args.push_back(std::move(info));
+  }
+  return args;
+}
+
+RuleTraits traits_of(const std::string& name, const std::string& kinds, uint32_t draws) {
+  RuleTraits rule;
+  rule.name = name;
+  rule.host_tensors = true;
+  rule.implicit_random = draws > 0;
+  rule.draws = draws;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    if (kinds[i] == 'w') {
+      rule.mutates.push_back("arg" + std::to_string(i));
+    }
+  }
+  return rule;
+}
+
+c10::IValue to_value(PyObject* object) {
+  if (THPVariable_Check(object)) {
+    return THPVariable_Unpack(object);
+  }
+  if (object == Py_None) {
+    return {};
+  }
+  if (PyBool_Check(object)) {
+    return object == Py_True;
+  }
+  if (PyFloat_Check(object)) {
+    return PyFloat_AS_DOUBLE(object);
+  }
+  return THPUtils_unpackLong(object);
+}
+
+} // namespace
+
+Graph::Graph(const std::string& name, const std::string& kinds, uint32_t draws)
+    : info_(arguments_of(kinds), traits_of(name, kinds, draws)) {}
+
+std::vector<at::Tensor> Graph::run(const pybind11::list& arguments) const {
+  TORCH_CHECK_VALUE(arguments.size() == info_.args.size(), info_.name, " takes ", info_.args.size(),
+                    " arguments, got ", arguments.size());
+  drain_garbage();
+  std::vector<c10::IValue> values;
+  values.reserve(arguments.size());
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(arguments.ptr()); ++i) {
+    values.push_back(to_value(PyList_GET_ITEM(arguments.ptr(), i)));
+  }
+  Signature signature(info_, values);
+  const auto hash = hash_key(signature.key());
+  auto* entry = program_table().find(signature.key(), hash);
+  if (entry == nullptr) {
+    auto made = make_graph_entry(signature, values, false);
+    made->key = signature.key();
+    entry = program_table().insert(std::move(made), hash);
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(entry->kind == Entry::kProgram, "no lowering of ", info_.name, " for these arguments");
+  return launch(*entry, signature);
+}
+
+} // namespace torus

@@ -1,0 +1,90 @@
+"""A compiled graph as AOTAutograd calls it: CPU tensors are lifted in, results go where PyTorch expects them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from torus.backend.compile.errors import CompileError, CompileWarning
+from torus.backend.compile.options import Options
+from torus.backend.compile.programs import program_of
+from torus.backend.compile.split import Source, on_host, split
+
+_LARGE = 1 << 20
+"""Bytes from which a CPU tensor that is sent to the device in each call is worth a warning."""
+
+
+class Region:
+    """One graph. Calling it with the list of its arguments gives the list of its outputs."""
+
+    def __init__(self, module: torch.fx.GraphModule, options: Options) -> None:
+        self.module, self.options = module, options
+        self._boxed_call = True  # AOTAutograd's word for "takes a list, which it may empty"
+        self.split = parts = split(module)
+        self.program = program_of(parts.device, options)
+        self.run = self.program.core.run
+        self.forwards = [s.index for s in parts.inputs] if all(s.kind == "argument" for s in parts.inputs) else None
+        self.plain = [s.index for s in parts.outputs] if all(s.kind == "device" for s in parts.outputs) else None
+        if self.plain is not None and self.plain == list(range(len(self.plain))) and not parts.writes:
+            self.plain = []
+        else:
+            self.plain = None
+        self.all_arguments = self.forwards is not None and parts.host is None
+        self.fails = False
+        self._warn_of_large_inputs(parts.inputs)
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        if self.fails:
+            return self._op_by_op(args)
+        arguments = list(args)
+        args.clear()
+        try:
+            return self._compiled(arguments)
+        except CompileError as error:
+            if not self.options.falls_back:
+                raise
+            self.fails = True
+            warnings.warn(f"a graph runs op by op, because it cannot be compiled: {error}", CompileWarning, stacklevel=2)
+            return self._op_by_op(arguments)
+
+    def _compiled(self, arguments: list[Any]) -> list[Any]:
+        if self.all_arguments and self.plain is not None:
+            return self.run([arguments[i] for i in self.forwards or ()])
+        host = self.split.host(*arguments) if self.split.host is not None else ()
+        device = self.run([self._pick(s, arguments, host, ()) for s in self.split.inputs])
+        for index, source in self.split.writes:
+            arguments[index].copy_(self._pick(source, arguments, host, device))
+        return [self._pick(s, arguments, host, device) for s in self.split.outputs]
+
+    def _pick(self, source: Source, arguments: Sequence[Any], host: Sequence[Any], device: Sequence[Any]) -> Any:
+        if source.kind == "argument":
+            return arguments[source.index]
+        if source.kind == "host":
+            return host[source.index]
+        if source.kind == "constant":
+            return source.value
+        result = device[source.index]
+        return result.cpu() if source.kind == "download" else result
+
+    def _op_by_op(self, args: list[Any]) -> list[Any]:
+        arguments = list(args)
+        args.clear()
+        return list(self.module(*arguments))
+
+    def _warn_of_large_inputs(self, inputs: Sequence[Source]) -> None:
+        nodes = self.program.function.placeholders
+        for node, source in zip(nodes, inputs):
+            value = node.meta.get("val")
+            if source.kind == "constant" or not isinstance(value, torch.Tensor) or not on_host(value):
+                continue
+            nbytes = value.dtype.itemsize * (value.numel() if all(isinstance(s, int) for s in value.shape) else 0)
+            if nbytes >= _LARGE:
+                warnings.warn(
+                    f"a compiled graph takes a CPU tensor of {nbytes / 2**20:.0f} MiB ({list(value.shape)}, "
+                    f"{value.dtype}), which is sent to the device in each call; move it there once",
+                    CompileWarning,
+                    stacklevel=2,
+                )

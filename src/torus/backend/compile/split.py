@@ -1,0 +1,201 @@
+"""A graph in two: what computes on CPU tensors alone, which the CPU does before the device starts, and the rest."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from torus.backend.compile.graph import written_placeholders
+
+Kind = Literal["argument", "host", "device", "download", "constant"]
+
+
+class Source(NamedTuple):
+    """Where a value comes from: argument, host result or device result number `index`, or `value` itself."""
+
+    kind: Kind
+    index: int = -1
+    value: Any = None
+
+
+@dataclass
+class Split:
+    """`host` takes all arguments of the graph; `device` takes `inputs`; `outputs` and `writes` (argument number, value)
+    are made from the results of both.
+    """
+
+    host: torch.fx.GraphModule | None
+    device: torch.fx.GraphModule
+    inputs: list[Source]
+    outputs: list[Source]
+    writes: list[tuple[int, Source]] = field(default_factory=list)
+
+
+def split(module: torch.fx.GraphModule) -> Split:
+    """Split a functional graph whose nodes have fake tensors as their ``meta["val"]``."""
+    return _Splitter(module).split()
+
+
+def on_host(value: Any) -> bool:
+    """Whether a node gives CPU tensors, and nothing else."""
+    tensors = _tensors(value)
+    return bool(tensors) and all(t.device.type == "cpu" for t in tensors)
+
+
+class _Splitter:
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        self.module = module
+        self.nodes = list(module.graph.nodes)
+        self.arguments = {n: i for i, n in enumerate(n for n in self.nodes if n.op == "placeholder")}
+        self.host: set[Any] = set()
+        self.numbers: set[Any] = set()
+        self.host_results: dict[Any, int] = {}
+        for node in self.nodes:
+            self.place(node)
+
+    def place(self, node: Any) -> None:
+        """Host nodes take and give CPU tensors; numbers, arithmetic on sizes, belong to both sides."""
+        value = node.meta.get("val")
+        if node.op == "get_attr":
+            if isinstance(_attribute(self.module, node.target), torch.Tensor) and on_host(_constant(self.module, node)):
+                self.host.add(node)
+        elif node.op == "call_function":
+            sources = node.all_input_nodes
+            if isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)) and all(
+                s.op == "placeholder" or s in self.numbers for s in sources
+            ):
+                self.numbers.add(node)
+            elif on_host(value) and all(self.on_host(s) for s in sources):
+                self.host.add(node)
+
+    def on_host(self, node: Any) -> bool:
+        if node in self.host or node in self.numbers:
+            return True
+        if node.op == "get_attr":  # a subgraph
+            return not isinstance(_attribute(self.module, node.target), torch.Tensor)
+        value = node.meta.get("val")
+        return node.op == "placeholder" and (on_host(value) or not isinstance(value, torch.Tensor))
+
+    def split(self) -> Split:
+        output = self.nodes[-1].args[0]
+        flat = list(output) if isinstance(output, (list, tuple)) else [output]
+        device, inputs, results = self.device_graph(flat)
+        outputs = [self.output(o, results) for o in flat]
+        writes = [
+            (self.arguments[n.args[0]], self.output(n.args[1], results))
+            for n in self.nodes
+            if n.target is torch.ops.aten.copy_.default and n not in self.host and on_host(n.args[0].meta["val"])
+        ]
+        return Split(self.host_graph(), device, inputs, outputs, writes)
+
+    def output(self, value: Any, results: dict[Any, int]) -> Source:
+        if not isinstance(value, torch.fx.Node):
+            return Source("constant", value=value)
+        if value.op == "placeholder":
+            return Source("argument", self.arguments[value])
+        if value in self.host or value in self.numbers:
+            return Source("host", self.host_result(value))
+        if value.op == "get_attr":
+            return Source("constant", value=_attribute(self.module, value.target))
+        return Source("download" if on_host(value.meta.get("val")) else "device", results[value])
+
+    def host_result(self, node: Any) -> int:
+        return self.host_results.setdefault(node, len(self.host_results))
+
+    def device_graph(self, outputs: Sequence[Any]) -> tuple[torch.fx.GraphModule, list[Source], dict[Any, int]]:
+        graph = torch.fx.Graph()
+        made: dict[Any, Any] = {}
+        inputs: list[Source] = []
+
+        def take(node: Any) -> Any:
+            """The node's value inside of the device graph."""
+            if node in made:
+                return made[node]
+            if not self.is_input(node):
+                made[node] = graph.node_copy(node, take)
+                return made[node]
+            made[node] = new = graph.placeholder(f"in_{len(inputs)}")
+            new.meta = dict(node.meta)
+            if node.op == "placeholder":
+                inputs.append(Source("argument", self.arguments[node]))
+            elif node in self.host:
+                inputs.append(Source("host", self.host_result(node)))
+            else:
+                constant = _constant(self.module, node)
+                new.meta["val"] = torch.empty_strided(
+                    constant.shape, constant.stride(), dtype=constant.dtype, device="meta"
+                )
+                inputs.append(Source("constant", value=constant))
+            return new
+
+        device_nodes = [n for n in self.nodes if self.on_device(n)]
+        for node in dict.fromkeys(i for n in device_nodes for i in n.all_input_nodes):
+            if self.is_input(node):
+                take(node)
+        for node in device_nodes:
+            made[node] = graph.node_copy(node, take)
+        ours = dict.fromkeys(
+            n
+            for n in [*outputs, *(n.args[1] for n in self.nodes if n.target is torch.ops.aten.copy_.default)]
+            if isinstance(n, torch.fx.Node)
+            and n.op == "call_function"
+            and n not in self.host
+            and n not in self.numbers
+        )
+        wanted = [n for n in ours if n in outputs or self.copied_to_host(n)]
+        graph.output([made[n] for n in wanted])
+        # Nothing but the results counts; random draws stay in step with eager mode's even where they are not used.
+        graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or n.target is torch.ops.aten.copy_.default)
+        return torch.fx.GraphModule(self.module, graph), inputs, {n: i for i, n in enumerate(wanted)}
+
+    def on_device(self, node: Any) -> bool:
+        if node.op != "call_function" or node in self.host or node in self.numbers:
+            return False
+        # Made after the run: the device does not write to CPU tensors.
+        return not (node.target is torch.ops.aten.copy_.default and on_host(node.args[0].meta["val"]))
+
+    def is_input(self, node: Any) -> bool:
+        return node.op == "placeholder" or node in self.host or (node.op == "get_attr" and not self.is_subgraph(node))
+
+    def copied_to_host(self, node: Any) -> bool:
+        return any(
+            user.target is torch.ops.aten.copy_.default and on_host(user.args[0].meta["val"]) and user.args[1] is node
+            for user in node.users
+        )
+
+    def host_graph(self) -> torch.fx.GraphModule | None:
+        writes = [n for n in self.nodes if n in self.host and n.target is torch.ops.aten.copy_.default]
+        if not self.host_results and not writes:
+            return None
+        graph = torch.fx.Graph()
+        made: dict[Any, Any] = {}
+        for node in self.nodes:
+            if node.op == "placeholder" or node in self.host or node in self.numbers or self.is_subgraph(node):
+                made[node] = graph.node_copy(node, lambda n: made[n])
+        graph.output([made[n] for n in self.host_results])
+        graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or n.target is torch.ops.aten.copy_.default)
+        return torch.fx.GraphModule(self.module, graph)
+
+    def is_subgraph(self, node: Any) -> bool:
+        return node.op == "get_attr" and isinstance(_attribute(self.module, node.target), torch.fx.GraphModule)
+
+
+def _constant(module: Any, node: Any) -> Any:
+    return _attribute(module, node.target)
+
+
+def _attribute(module: Any, name: str) -> Any:
+    return operator.attrgetter(name)(module)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in _tensors(v)]
+    return [value] if isinstance(value, torch.Tensor) else []
+
+
+__all__ = ["Source", "Split", "on_host", "split", "written_placeholders"]
