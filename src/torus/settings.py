@@ -61,6 +61,10 @@ def _size(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
 def _cache_directory() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "").strip()
     return (Path(base) if base else Path("~/.cache").expanduser()) / "torus"
@@ -183,7 +187,7 @@ SETTINGS: tuple[Setting, ...] = (
         _cache_directory,
         ("TORUS_CACHE_DIR",),
         "The directory that holds what torus keeps between processes.",
-        lambda text: Path(text).expanduser(),
+        _path,
         "$XDG_CACHE_HOME/torus or ~/.cache/torus",
     ),
     Setting(
@@ -194,6 +198,47 @@ SETTINGS: tuple[Setting, ...] = (
         "The most that the disk cache of compiled programs may hold; the least recently used are removed.",
         _size,
         "4GiB",
+    ),
+    Setting(
+        "shared_cache",
+        "path | URL",
+        None,
+        ("TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT",),
+        "A store of compiled programs behind the disk cache, for several machines: a folder, or any URL that fsspec "
+        "opens (gs://, s3://). Its programs are run as they are: name only one that you trust.",
+        lambda text: text if "://" in text else str(_path(text)),
+    ),
+    Setting(
+        "shared_cache_writes",
+        "bool",
+        True,
+        ("TORUS_SHARED_CACHE_WRITES",),
+        "Whether new programs are written to the shared store.",
+        _boolean,
+    ),
+    Setting(
+        "cache_only",
+        "bool",
+        False,
+        ("TORUS_CACHE_ONLY",),
+        "A program that is in no cache raises instead of being compiled.",
+        _boolean,
+    ),
+    Setting(
+        "dump_misses",
+        "path",
+        None,
+        ("TORUS_DUMP_MISSES",),
+        "A folder that each program which is in no cache is written to, with the reason.",
+        _path,
+    ),
+    Setting(
+        "cache_report",
+        "path",
+        None,
+        ("TORUS_CACHE_REPORT",),
+        "A file that the process writes at its end: what was found in the cache and what was compiled.",
+        _path,
     ),
 )
 

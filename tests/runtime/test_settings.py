@@ -25,12 +25,18 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         "cpu_fallback": "warn",
         "defer_and_fuse": False,
         "fusing": "background",
+        "compile_fallback": True,
         "launch_blocking": False,
         "debug_checks": False,
         "program_cache": "default",
         "prefetch": True,
         "cache_dir": Path("/somewhere/torus"),
         "cache_size": 4 * 2**30,
+        "shared_cache": None,
+        "shared_cache_writes": True,
+        "cache_only": False,
+        "dump_misses": None,
+        "cache_report": None,
     }
 
 
@@ -49,6 +55,9 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         ("TORUS_CACHE_SIZE", "1073741824", "cache_size", 2**30),
         ("TORUS_CACHE_DIR", "/x/y", "cache_dir", Path("/x/y")),
         ("TORUS_PLATFORM", "  ", "platform", None),
+        ("TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", "gs://bucket/folder", "shared_cache", "gs://bucket/folder"),
+        ("TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT", "/x/y", "shared_cache", "/x/y"),
+        ("TORUS_DUMP_MISSES", "/x/y", "dump_misses", Path("/x/y")),
     ],
 )
 def test_read_from_the_environment_each_time(

@@ -1,50 +1,32 @@
 """Compiled programs on disk. They are machine code, so the directory is private and a doubtful entry is never loaded.
 
-``programs/<content address>`` holds one executable each: magic, SHA-256 of the rest, a JSON header, the bytes.
-``index`` is an `IndexLog` of signatures and of what each program was made from. Files appear whole (written aside, then
-renamed); the time of last use is their mtime.
+``programs/<content address>`` holds one executable each, as `torus.runtime.entry` says. ``index`` is an `IndexLog` of
+signatures and of what each program was made from. Files appear whole (written aside, then renamed); the time of last
+use is their mtime.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import secrets
 import stat
-import struct
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from torus.runtime.cache_errors import BadEntry, Unusable
+from torus.runtime.entry import Entry, Signature, pack, parse, read_header
 from torus.runtime.index_log import IndexLog
 from torus.runtime.keys import address
+from torus.runtime.tier import BadSignature, Kept
 
-_MAGIC = b"TORUSPG\x01"
-_LENGTH = struct.Struct("<I")
 _SIGNATURE, _PROGRAM = b"S", b"P"
 _STALE = 3600.0
 """Seconds after which a temporary file belongs to a process that died."""
-
-
-class Unusable(Exception):
-    """The directory cannot or must not be used; the text says why."""
-
-
-class BadEntry(Exception):
-    """An entry that must not be run; the text says why."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One executable and what was written with it."""
-
-    header: dict[str, Any]
-    payload: bytes
 
 
 class DiskCache:
@@ -60,24 +42,44 @@ class DiskCache:
         self.index = IndexLog(path / "index")
         self._bytes: int | None = None
 
+    @property
+    def where(self) -> str:
+        """The path."""
+        return str(self.path)
+
     def load(self, key: str) -> Entry | None:
         """The entry of a content address, marked as used now; None if there is none. Raises BadEntry, and removes such
         an entry.
         """
         path = self.programs / key
         try:
-            return _parse(key, _read(path))
+            return parse(key, _read(path, used=True))
         except FileNotFoundError:
             return None
         except (BadEntry, OSError) as error:
             self.discard(key)
             raise error if isinstance(error, BadEntry) else BadEntry(f"unreadable: {error.strerror or error}") from None
 
+    def peek(self, key: str) -> Entry | None:
+        """The entry of a content address, without a trace; None if there is none. Raises BadEntry."""
+        data = self._peek(key)
+        return None if data is None else parse(key, data)
+
+    def header(self, key: str) -> dict[str, Any] | None:
+        """What was written with an entry, not verified; None if there is none. Raises BadEntry."""
+        return read_header(lambda size: self._peek(key, size))
+
+    def _peek(self, key: str, size: int = -1) -> bytes | None:
+        try:
+            return _read(self.programs / key, used=False, size=size)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BadEntry(f"unreadable: {error.strerror or error}") from None
+
     def store(self, key: str, header: dict[str, Any], payload: bytes) -> None:
         """Write an entry and note in the index what it was made from. Raises OSError."""
-        text = json.dumps(header | {"key": key}, sort_keys=True).encode()
-        rest = _LENGTH.pack(len(text)) + text + payload
-        data = _MAGIC + hashlib.sha256(rest).digest() + rest
+        data = pack(key, header, payload)
         if len(data) > self.limit:
             return
         self._replace(self.programs / key, data)
@@ -95,10 +97,10 @@ class DiskCache:
             with contextlib.suppress(OSError):
                 remove()
 
-    def signature(self, key: bytes) -> tuple[str, bytes] | None:
+    def signature(self, key: bytes) -> Signature | None:
         """The content address and the metadata recorded for a 32-byte key."""
         found = self.index.lookup(_SIGNATURE, key)
-        return (found[-1][:32].hex(), found[-1][32:]) if found else None
+        return _signature(found[-1]) if found else None
 
     def add_signature(self, key: bytes, program: str, metadata: bytes) -> None:
         """Record a signature. Raises OSError."""
@@ -113,6 +115,30 @@ class DiskCache:
         """``(entries, bytes)`` on disk now."""
         files = self._files()
         return len(files), sum(size for _, size, _ in files) + self.index.size()
+
+    def entries(self) -> list[Kept]:
+        """Every program."""
+        return [Kept(path.name, size, used) for path, size, used in self._files()]
+
+    def signatures(self) -> Iterator[tuple[bytes, Signature | BadSignature]]:
+        """Every signature, the newest of a key; a damaged record of the index with an empty key."""
+        for key, value in self.index.newest(_SIGNATURE):
+            yield key, _signature(value)
+        for _ in range(self.index.damaged):
+            yield b"", BadSignature("a damaged record of the index")
+
+    def remove(self, keys: Collection[str]) -> None:
+        """Remove programs, and the records about them. Raises OSError."""
+        with self._locked():
+            for key in keys:
+                self.discard(key)
+            self.index.rewrite(lambda kind, key, value: _program_of(kind, value) not in keys, self._replace)
+        self._bytes = None
+
+    def remove_signature(self, key: bytes) -> None:
+        """Remove a signature, and every damaged record. Raises OSError."""
+        with self._locked():
+            self.index.rewrite(lambda kind, other, _: (kind, other) != (_SIGNATURE, key), self._replace)
 
     def clear(self) -> None:
         """Remove everything."""
@@ -203,28 +229,20 @@ def _program_of(kind: bytes, value: bytes) -> str:
     return value[:32].hex() if kind == _SIGNATURE else address(json.loads(value))
 
 
-def _read(path: Path) -> bytes:
+def _signature(value: bytes) -> Signature:
+    return Signature(value[:32].hex(), value[32:])
+
+
+def _read(path: Path, used: bool, size: int = -1) -> bytes:
+    """The file, or its first `size` bytes; with `used` it is marked as used now."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise BadEntry("not a regular file")
         _check_owner(status, "the file", BadEntry)
-        data = file.read()
-        with contextlib.suppress(OSError):
-            os.utime(descriptor)
+        data = file.read(size)
+        if used:
+            with contextlib.suppress(OSError):
+                os.utime(descriptor)
     return data
-
-
-def _parse(key: str, data: bytes) -> Entry:
-    if not data.startswith(_MAGIC):
-        raise BadEntry("not an entry of this cache" if len(data) >= len(_MAGIC) else "truncated")
-    start = len(_MAGIC) + 32
-    if hashlib.sha256(memoryview(data)[start:]).digest() != data[len(_MAGIC) : start]:
-        raise BadEntry("damaged or truncated: its checksum does not match")
-    (length,) = _LENGTH.unpack_from(data, start)
-    start += _LENGTH.size
-    header = json.loads(data[start : start + length])
-    if header.get("key") != key:
-        raise BadEntry(f"the entry of another program ({str(header.get('key'))[:12]})")
-    return Entry(header, data[start + length :])

@@ -45,6 +45,13 @@ class IndexLog:
                 found = self._verified(kind + key)
             return found
 
+    def newest(self, kind: bytes) -> list[tuple[bytes, bytes]]:
+        """Every key of a kind with its newest value."""
+        with self._lock:
+            self._refresh()
+            found = [(key[1:], self._verified(key)) for key in list(self._records) if key[:1] == kind]
+        return [(key, values[-1]) for key, values in found if values]
+
     def append(self, kind: bytes, key: bytes, value: bytes) -> None:
         """Add a record. Raises OSError."""
         body = kind + key + value

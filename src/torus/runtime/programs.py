@@ -1,4 +1,5 @@
-"""Compiled programs: from memory, else from disk, else compiled once, whichever thread asks first.
+"""Compiled programs: from memory, else from disk, else from a shared store, else compiled once, whichever thread asks
+first.
 
 `ProgramCache` is the mechanism; the functions below it act on the one of this process. Nothing here loads JAX until a
 program is needed.
@@ -6,27 +7,41 @@ program is needed.
 
 from __future__ import annotations
 
-import collections
+import atexit
+import os
+import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from torus import settings
-from torus.runtime import client, keys
+from torus.runtime import client, keys, misses
+from torus.runtime.cache_errors import CacheMiss, CacheWarning
 from torus.runtime.counting import Counters, counters
-from torus.runtime.disk_cache import BadEntry, DiskCache, Unusable
+from torus.runtime.disk_cache import DiskCache
+from torus.runtime.entry import Entry
+from torus.runtime.object_cache import ObjectCache
+from torus.runtime.shared_tier import SharedTier, Warn
+from torus.runtime.stores import open_store
+from torus.runtime.tiers import OpenShared, Tiers
+
+__all__ = [
+    "Aval",
+    "CacheMiss",
+    "CacheWarning",
+    "Program",
+    "ProgramCache",
+    "cache",
+    "find_signature",
+    "get_or_compile",
+    "lookup_signature",
+    "record_signature",
+]
 
 Aval = tuple[tuple[int, ...], str]
-_EXPLAINED = 1000
-"""How many misses are remembered."""
-
-
-class CacheWarning(RuntimeWarning):
-    """The program cache met something that it worked around."""
 
 
 class Program:
@@ -59,32 +74,42 @@ _Slot = tuple[str, int]
 
 
 class _Absent(Exception):
-    """A program that is neither in memory nor on disk, where nothing may be compiled."""
+    """A program that is neither in memory nor kept anywhere, where nothing may be compiled."""
 
 
 class ProgramCache:
-    """Programs in memory over an optional `DiskCache`. Safe from any number of threads."""
+    """Programs in memory over an optional disk cache and an optional shared store. Safe from any number of threads.
 
-    def __init__(self, open_disk: Callable[[], DiskCache | None], counted: Counters) -> None:
-        self._open_disk, self._counted = open_disk, counted
-        self._disk: DiskCache | None = None
-        self._opened = self._read_only = False
+    `cache_only` forbids compiling, `dump_misses` is the folder that what is compiled is written to; both are as the
+    settings say until they are set.
+    """
+
+    def __init__(
+        self,
+        open_disk: Callable[[], DiskCache | None],
+        counted: Counters,
+        open_shared: OpenShared = lambda warn: None,
+    ) -> None:
+        self._counted = counted
+        self.tiers = Tiers(open_disk, open_shared)
+        self.disk = self.tiers.disk
+        self.cache_only: bool | None = None
+        self.dump_misses: Path | None = None
         self._lock = threading.RLock()
         self._programs: dict[_Slot, Program] = {}
         self._used: dict[_Slot, None] = {}
         self._making: dict[_Slot, Future[Program]] = {}
         self._shared: dict[int, keys.Components] = {}
-        self._known: dict[str, list[keys.Components]] = {}
-        self._misses: collections.deque[dict[str, Any]] = collections.deque(maxlen=_EXPLAINED)
-        self._bad: dict[str, str] = {}
-        self._warned: set[str] = set()
+        self._misses = misses.Misses()
         self._compiled: set[str] = set()
         self._reset_totals()
 
     def _reset_totals(self) -> None:
         self._totals = {
+            "requests": 0,
             "memory_hits": 0,
             "disk_hits": 0,
+            "shared_hits": 0,
             "misses": 0,
             "compiles": 0,
             "signature_hits": 0,
@@ -100,7 +125,8 @@ class ProgramCache:
 
     def warm_up(self) -> None:
         """Read the index and what the keys are made of, so that the first lookup does not have to."""
-        self.lookup_signature(b"", 0, counted=False)
+        if (disk := self.disk()) is not None:
+            disk.signature(keys.signature(b"", self._environment(0)))
 
     def preload(self, key: str, device_index: int) -> None:
         """Have a program in memory before it is asked for; nothing when the disk does not have it."""
@@ -118,26 +144,24 @@ class ProgramCache:
         return self._once(
             (key, device_index),
             lambda: (
-                self._from_disk(key, device_index)
+                self._kept(key, device_index)
                 or self._compile(key, components, stablehlo, out_avals, device_index, options)
             ),
         )
 
-    def lookup_signature(self, key: bytes, device_index: int, counted: bool = True) -> tuple[Program, bytes] | None:
+    def lookup_signature(self, key: bytes, device_index: int) -> tuple[Program, bytes] | None:
         """See the function of this name."""
         found = self._recorded(key, device_index)
         program = None
         if found is not None:
             program = self._once_or_none((found[0], device_index))
         with self._lock:
-            if counted:
-                self._totals["signature_misses" if program is None else "signature_hits"] += 1
+            self._totals["signature_misses" if program is None else "signature_hits"] += 1
         return (program, found[1]) if found is not None and program is not None else None
 
     def _recorded(self, key: bytes, device_index: int) -> tuple[str, bytes] | None:
-        """The content address and the metadata that the disk has for a caller's key."""
-        disk = self.disk()
-        return disk.signature(keys.signature(key, self._environment(device_index))) if disk is not None else None
+        """The content address and the metadata that are kept for a caller's key."""
+        return self.tiers.signature(keys.signature(key, self._environment(device_index)))
 
     def find_signature(self, key: bytes, device_index: int) -> bytes | None:
         """See the function of this name."""
@@ -148,10 +172,8 @@ class ProgramCache:
 
     def record_signature(self, key: bytes, program: Program, metadata: bytes) -> None:
         """See the function of this name."""
-        disk = self.disk()
-        if disk is not None and not self._read_only:
-            signature = keys.signature(key, self._environment(program.device_index))
-            self._write(lambda: disk.add_signature(signature, program.key, metadata))
+        signature = keys.signature(key, self._environment(program.device_index))
+        self.tiers.add_signature(signature, program.key, metadata)
 
     # Each program is made by one thread; the others wait for it
 
@@ -162,7 +184,7 @@ class ProgramCache:
             program = self._programs.get(slot)
             if program is not None:
                 if not ahead:
-                    self._count("memory_hits")
+                    self._found_in_memory()
                 return program
             future = self._making.get(slot)
             mine = future is None
@@ -174,7 +196,7 @@ class ProgramCache:
             except _Absent:
                 return self._once(slot, make, ahead)  # that thread only looked; this one may compile
             with self._lock:
-                self._count("memory_hits")
+                self._found_in_memory()
             return program
         try:
             program = self._from_other_device(slot) or make()
@@ -186,14 +208,15 @@ class ProgramCache:
         with self._lock:
             self._programs[slot] = program
             del self._making[slot]
-            if not ahead and slot[0] not in self._compiled:
-                self._counted.cache_hits += 1
+            if not ahead:
+                self._totals["requests"] += 1
+                self._counted.cache_hits += slot[0] not in self._compiled
         future.set_result(program)
         return program
 
     def _once_or_none(self, slot: _Slot, ahead: bool = False) -> Program | None:
         def make() -> Program:
-            program = self._from_disk(*slot)
+            program = self._kept(*slot, nearby=ahead)
             if program is None:
                 raise _Absent
             return program
@@ -203,10 +226,10 @@ class ProgramCache:
         except _Absent:
             return None
 
-    def _count(self, what: str) -> None:
-        self._totals[what] += 1
-        if what != "misses":
-            self._counted.cache_hits += 1
+    def _found_in_memory(self) -> None:
+        self._totals["requests"] += 1
+        self._totals["memory_hits"] += 1
+        self._counted.cache_hits += 1
 
     def _from_other_device(self, slot: _Slot) -> Program | None:
         """The program was made for another device of this process: its code serves here too."""
@@ -224,37 +247,21 @@ class ProgramCache:
         except Exception:
             return None  # a runtime that cannot serialize compiles again
         with self._lock:
-            self._count("memory_hits")
+            self._totals["memory_hits"] += 1
+            self._counted.cache_hits += 1
         return Program(key, executable, other.out_avals, device_index)
 
-    def _from_disk(self, key: str, device_index: int) -> Program | None:
-        from torus.runtime import jaxlib_adapter as adapter
-
-        disk = self.disk()
-        if disk is None:
-            return None
+    def _kept(self, key: str, device_index: int, nearby: bool = False) -> Program | None:
+        """The program from the disk or, unless `nearby`, the shared store."""
         started = time.perf_counter()
-        try:
-            entry = disk.load(key)
-            if entry is None:
-                return None
-            out_avals = [(tuple(shape), name) for shape, name in entry.header["out_avals"]]
-            if entry.header["kernels"]:
-                adapter.register_kernels(client.device(device_index))
-            program = Program(
-                key, adapter.deserialize(entry.payload, client.device(device_index)), out_avals, device_index
-            )
-        except BadEntry as error:
-            self._report_bad(key, str(error))
+        found = self.tiers.load(key, lambda entry: _revive(key, entry, device_index), nearby)
+        if found is None:
             return None
-        except Exception as error:
-            disk.discard(key)
-            self._report_bad(key, f"this runtime does not load it: {error}")
-            return None
+        program, entry, tier = found
+        self._misses.know(entry.header["components"])
         with self._lock:
-            self._totals["disk_hits"] += 1
+            self._totals[f"{tier}_hits"] += 1
             self._seconds["load_seconds"] += time.perf_counter() - started
-            self._known.setdefault(entry.header["components"]["program"], []).append(entry.header["components"])
         return program
 
     def _compile(
@@ -268,76 +275,65 @@ class ProgramCache:
     ) -> Program:
         from torus.runtime import jaxlib_adapter as adapter
 
-        why = self._explain_miss(key, components)
+        record = self._missed(key, components, stablehlo, {"out_avals": list(out_avals), "options": options})
         started = time.perf_counter()
         program = Program(
             key, adapter.compile(stablehlo, client.device(device_index), options), out_avals, device_index
         )
         seconds = time.perf_counter() - started
         with self._lock:
-            self._count("misses")
+            self._totals["misses"] += 1
             self._totals["compiles"] += 1
             self._compiled.add(key)
             self._seconds["compile_seconds"] += seconds
             self._counted.compiles += 1
-            self._misses.append(why | {"compile_seconds": round(seconds, 6)})
-            self._known.setdefault(components["program"], []).append(components)
-        self._save(program, components, seconds, adapter.needs_kernels(stablehlo))
+        self._misses.add(record | {"compile_seconds": round(seconds, 6)})
+        self._misses.know(components)
+        about = {"compile_seconds": round(seconds, 6), "summary": record["summary"], "created": record["time"]}
+        kernels = adapter.needs_kernels(stablehlo)
+        self._save(program, about | {"components": components, "out_avals": program.out_avals, "kernels": kernels})
         return program
 
-    def _save(self, program: Program, components: keys.Components, seconds: float, kernels: bool) -> None:
+    def _save(self, program: Program, header: dict[str, Any]) -> None:
         from torus.runtime import jaxlib_adapter as adapter
 
-        disk = self.disk()
-        if disk is None or self._read_only:
+        if not self.tiers.keeps:
             return
         try:
             payload = adapter.serialize(program.executable)
         except Exception as error:
-            self._warn("serialize", f"compiled programs of this platform cannot be kept on disk: {error}")
+            self.tiers.warn("serialize", f"compiled programs of this platform cannot be kept on disk: {error}")
             return
-        header = {"components": components, "out_avals": program.out_avals, "kernels": kernels}
-        header["compile_seconds"] = round(seconds, 6)
-        self._write(lambda: disk.store(program.key, header, payload))
+        self.tiers.store(program.key, header, payload)
 
-    # Disk, and what can go wrong with it
+    # Misses
 
-    def disk(self) -> DiskCache | None:
-        """The disk cache, opened at first use; None where it is disabled or unusable (which is reported once)."""
-        if not self._opened:
-            with self._lock:
-                if not self._opened:
-                    try:
-                        self._disk = self._open_disk()
-                    except Unusable as error:
-                        self._warn(
-                            "unusable",
-                            f"the program cache on disk is not used, programs are kept in memory only: {error}",
-                        )
-                    self._opened = True
-        return self._disk
+    def _missed(
+        self, key: str, components: keys.Components, stablehlo: str | bytes, request: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The record of a program that is nowhere. Raises CacheMiss where nothing may be compiled."""
+        bad, kept = self.tiers.take_bad(key), self.tiers.made_from(components["program"])
+        record = self._misses.explain(key, components, bad, kept) | {"summary": misses.summary(stablehlo)}
+        self._dump(record, stablehlo, request)
+        if not (settings.get("cache_only") if self.cache_only is None else self.cache_only):
+            return record
+        with self._lock:
+            self._totals["requests"] += 1
+            self._totals["misses"] += 1
+        self._misses.add(record)
+        raise CacheMiss(
+            f"program {key[:12]} ({record['summary']}) is not in the cache and only cached programs may run "
+            f"(TORUS_CACHE_ONLY, torch.tpu.cache.cache_only): {record['why']}"
+        )
 
-    def _write(self, action: Callable[[], None]) -> None:
+    def _dump(self, record: dict[str, Any], stablehlo: str | bytes, request: dict[str, Any]) -> None:
+        directory = self.dump_misses or settings.get("dump_misses")
+        if directory is None:
+            return
         try:
-            action()
+            misses.dump(directory, record, stablehlo, request)
         except OSError as error:
-            self._read_only = True
-            path = self._disk.path if self._disk is not None else None
-            self._warn(
-                "write", f"the program cache at {path} cannot be written, new programs are kept in memory only: {error}"
-            )
-
-    def _report_bad(self, key: str, reason: str) -> None:
-        with self._lock:
-            self._bad[key] = reason
-        self._warn(key, f"entry {key[:12]} of the program cache is not used, its program is compiled again: {reason}")
-
-    def _warn(self, what: str, message: str) -> None:
-        with self._lock:
-            if what in self._warned:
-                return
-            self._warned.add(what)
-        warnings.warn(message, CacheWarning, stacklevel=3)
+            self.tiers.warn("dump", f"missed programs cannot be written to {directory}: {error}")
 
     # Reports
 
@@ -347,60 +343,35 @@ class ProgramCache:
             shared = self._shared[device_index] = keys.environment(client.device(device_index))
         return shared
 
-    def _explain_miss(self, key: str, components: keys.Components) -> dict[str, Any]:
-        """Why this program has to be compiled: a bad entry, or what changed against the nearest known program with its
-        text.
-        """
-        record: dict[str, Any] = {"program": key, "why": "new program", "nearest": None, "changed": {}}
-        with self._lock:
-            bad = self._bad.pop(key, None)
-            known = list(self._known.get(components["program"], ()))
-        if bad is not None:
-            return record | {"why": f"bad entry: {bad}", "nearest": key}
-        if self._disk is not None:
-            known += self._disk.made_from(components["program"])
-        if not known:
-            return record
-        nearest = min(known, key=lambda other: len(keys.differences(other, components)))
-        names = keys.differences(nearest, components)
-        why = ", ".join(names) + " changed" if names else "evicted or removed"
-        changed = {name: (nearest.get(name), components.get(name)) for name in names}
-        return record | {"why": why, "nearest": keys.address(nearest), "changed": changed}
-
     def explain(self) -> list[dict[str, Any]]:
-        """One record for each program that was compiled, oldest first."""
-        with self._lock:
-            return [dict(record) for record in self._misses]
+        """One record for each program that was compiled or, where that is forbidden, missing; oldest first."""
+        return self._misses.records()
 
     def stats(self) -> dict[str, Any]:
-        """Totals of this process, and what is in memory and on disk."""
-        disk = self.disk()
-        entries, size = disk.usage() if disk is not None else (0, 0)
+        """Totals of this process, and what is in memory, on disk and in the shared store."""
+        kept = self.tiers.stats()
         with self._lock:
-            return {
-                **self._totals,
-                **self._seconds,
-                "in_memory": len(self._programs),
-                "entries": entries,
-                "bytes": size,
-                "limit": disk.limit if disk is not None else 0,
-                "path": str(disk.path) if disk is not None else None,
-                "writable": disk is not None and not self._read_only,
-                "damaged_records": disk.index.damaged if disk is not None else 0,
-            }
+            return {**self._totals, **self._seconds, "in_memory": len(self._programs), **kept}
 
     def clear(self, disk: bool = True) -> None:
         """Forget all programs in memory, and on disk; callers keep those that they hold. Totals start again."""
         with self._lock:
             self._programs.clear()
             self._compiled.clear()
-            self._known.clear()
             self._misses.clear()
-            self._bad.clear()
             self._reset_totals()
-        store = self.disk()
-        if disk and store is not None:
-            self._write(store.clear)
+        self.tiers.clear(disk)
+
+
+def _revive(key: str, entry: Entry, device_index: int) -> Program:
+    """The program of an entry, loaded on a device. Raises what the runtime raises for bytes that it does not like."""
+    from torus.runtime import jaxlib_adapter as adapter
+
+    device = client.device(device_index)
+    out_avals = [(tuple(shape), name) for shape, name in entry.header["out_avals"]]
+    if entry.header["kernels"]:
+        adapter.register_kernels(device)
+    return Program(key, adapter.deserialize(entry.payload, device), out_avals, device_index)
 
 
 def _configured_disk() -> DiskCache | None:
@@ -408,8 +379,30 @@ def _configured_disk() -> DiskCache | None:
     return DiskCache(path, settings.get("cache_size")) if path is not None else None
 
 
-cache = ProgramCache(_configured_disk, counters)
+def _configured_shared(warn: Warn) -> SharedTier | None:
+    where = settings.get("shared_cache")
+    return SharedTier(where, _open_shared, settings.get("shared_cache_writes"), warn) if where else None
+
+
+def _open_shared(where: str) -> ObjectCache:
+    return ObjectCache(open_store(where))
+
+
+cache = ProgramCache(_configured_disk, counters, _configured_shared)
 """The cache of this process."""
+
+
+@atexit.register
+def _report(process: int = os.getpid()) -> None:
+    """Leave word of what this process compiled, for ``torus cache``."""
+    found, wanted = cache.explain(), settings.get("cache_report")
+    if process != os.getpid() or not (found or wanted):
+        return
+    report = {"pid": process, "command": sys.orig_argv[1:], "time": time.time(), "misses": found}
+    if wanted:
+        misses.write_report(wanted, report | {"stats": cache.stats()})
+    if found and (disk := cache.disk()) is not None:
+        misses.write_report(disk.path / misses.LAST, report)
 
 
 def get_or_compile(
@@ -418,10 +411,11 @@ def get_or_compile(
     device_index: int = 0,
     compiler_options: dict[str, Any] | None = None,
 ) -> Program:
-    """The program for a StableHLO module on a device: from memory, else from disk, else compiled (and saved).
+    """The program for a StableHLO module on a device: from memory, disk or the shared store, else compiled (and saved).
 
     `out_avals` are the ``(shape, dtype name)`` of its results. `compiler_options` are XLA debug options by name, for
-    this program only; they are part of its key. Raises the compiler's error for a program that does not compile.
+    this program only; they are part of its key. Raises the compiler's error for a program that does not compile, and
+    CacheMiss where compiling is forbidden.
     """
     return cache.get_or_compile(stablehlo, out_avals, device_index, compiler_options or {})
 
@@ -439,8 +433,9 @@ def find_signature(key: bytes, device_index: int = 0) -> bytes | None:
 
 
 def record_signature(key: bytes, program: Program, metadata: bytes) -> None:
-    """Remember on disk that `key` means `program`. `key` must hold all that the caller's choice of program depends on.
+    """Remember, on disk and in the shared store, that `key` means `program`.
 
-    That includes the compiler options and a fingerprint of the code that made the program.
+    `key` must hold all that the caller's choice of program depends on. That includes the compiler options and a
+    fingerprint of the code that made the program.
     """
     cache.record_signature(key, program, metadata)
