@@ -1,14 +1,32 @@
 """PyTorch on TPUs and every other PJRT device.
 
 With PyTorch installed, importing this package makes the device ``"tpu"`` exist; ``import torch`` alone does the same
-through the entry point group ``torch.backends``. Without PyTorch, what needs none of it works (`torus.runtime`).
+through the entry point group ``torch.backends``. Without PyTorch, what needs none of it works (`torus.runtime`,
+`torus.bundle`).
+
+``torus.export(model, args, path)`` writes a model as a bundle that runs without PyTorch.
 """
 
 from __future__ import annotations
 
 import importlib.util
 
+TYPE_CHECKING = False  # importing typing would take most of this package's import time
+if TYPE_CHECKING:
+    from typing import Any
+
+    from torus.backend.compile.export import export as export
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "export":
+        from torus.backend.compile.export import export
+
+        globals()[name] = export
+        return export
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _autoload() -> None:

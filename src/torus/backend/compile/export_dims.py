@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,14 @@ from torus.bundle import Dim, Tensor
 
 
 class Dims:
-    """The dimensions of `program` that vary, named as in `dynamic_shapes`, else by input and place: ``"x_0"``."""
+    """The dimensions of `program` that vary, by the names in `given`, else by input and place: ``"x_0"``.
 
-    def __init__(self, program: torch.export.ExportedProgram, inputs: Mapping[str, Any], given: Mapping[Any, str]):
+    `inputs` are the fake tensors of its inputs.
+    """
+
+    def __init__(
+        self, program: torch.export.ExportedProgram, inputs: Mapping[str, Any], given: Mapping[tuple[str, int], str]
+    ) -> None:
         self.inputs = inputs
         self._names: dict[Any, str] = {}
         self._sizes: dict[str, Any] = {}
@@ -49,7 +55,9 @@ class Dims:
         """Values for every dimension. Raises ValueError for one that is missing, unknown or out of its range."""
         if sizes.keys() != self._sizes.keys():
             wanted = ", ".join(self._sizes) or "none"
-            raise ValueError(f"sizes were given for {', '.join(sizes) or 'none'}; the dimensions that vary are {wanted}")
+            raise ValueError(
+                f"sizes were given for {', '.join(sizes) or 'none'}; the dimensions that vary are {wanted}"
+            )
         bindings = Bindings()
         for name, size in sizes.items():
             if not self._ranges[name].admits(size):
@@ -65,23 +73,23 @@ class Dims:
         return {name: bindings.value(size) for name, size in self._sizes.items()}
 
 
-def names_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> list[dict[int, str]]:
-    """For each tensor among the arguments, in order: the names that `dynamic_shapes` gives to its dimensions."""
+def names_of(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> dict[tuple[str, int], str]:
+    """The names that `dynamic_shapes` gives: ``(input, place) -> name``, with inputs named as torch.export does."""
     bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-    if isinstance(dynamic_shapes, Mapping):
-        specs = [dynamic_shapes.get(name) for name in bound]
-    else:
-        specs = list(dynamic_shapes or [None] * len(bound))
-    return [names for value, spec in zip(bound.values(), specs) for names in _walk(value, spec)]
+    if not isinstance(dynamic_shapes, Mapping):
+        dynamic_shapes = dict(zip(bound, dynamic_shapes or ()))
+    return dict(_walk((), bound, dynamic_shapes))
 
 
-def _walk(value: Any, spec: Any) -> Iterator[dict[int, str]]:
+def _walk(path: tuple[Any, ...], value: Any, spec: Any) -> Iterator[tuple[tuple[str, int], str]]:
+    if not spec:
+        return
     if isinstance(value, torch.Tensor):
-        pairs = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
-        yield {place: dim.__name__ for place, dim in pairs if isinstance(dim, torch.export.Dim)}
-    elif isinstance(value, Mapping):
-        for key, child in value.items():
-            yield from _walk(child, spec[key] if spec else None)
-    elif isinstance(value, (list, tuple)):
-        for i, child in enumerate(value):
-            yield from _walk(child, spec[i] if spec else None)
+        name = re.sub(r"\W", "_", "_".join(map(str, path))).lower()
+        for place, dim in spec.items() if isinstance(spec, Mapping) else enumerate(spec):
+            if isinstance(dim, torch.export.Dim):
+                yield (name, place), dim.__name__
+    elif isinstance(value, (Mapping, list, tuple)):
+        for key, child in value.items() if isinstance(value, Mapping) else enumerate(value):
+            known = spec.get(key) if isinstance(spec, Mapping) else spec[key]
+            yield from _walk((*path, key), child, known)

@@ -30,7 +30,7 @@ class Bindings:
         expression = _expression(size)
         if expression is None:
             return size
-        known = expression.xreplace(self._values)
+        known = expression.subs(self._values)
         if known.free_symbols:
             names = ", ".join(sorted(map(str, known.free_symbols)))
             raise NotImplementedError(f"the size {size} depends on values that are computed ({names})")
