@@ -16,6 +16,36 @@ PyObject* interned(const char* text) {
   return PyUnicode_InternFromString(text);
 }
 
+// Dynamo, which traces what Python runs below a compiled function, stays out of the runtime.
+class WithoutDynamo {
+ public:
+  WithoutDynamo() : previous_(exchange(Py_None)) {}
+  ~WithoutDynamo() {
+    PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+    PyErr_Fetch(&type, &value, &traceback);
+    exchange(previous_.get());
+    PyErr_Restore(type, value, traceback);
+  }
+  WithoutDynamo(const WithoutDynamo&) = delete;
+  WithoutDynamo& operator=(const WithoutDynamo&) = delete;
+
+ private:
+  static PyRef exchange(PyObject* callback) {
+    static auto* module = PyImport_ImportModule("torch._C._dynamo.eval_frame");
+    static auto* set = module != nullptr ? PyObject_GetAttrString(module, "set_eval_frame") : nullptr;
+    PyErr_Clear();
+    auto* previous = set != nullptr ? PyObject_CallOneArg(set, callback) : nullptr;
+    PyErr_Clear();
+    if (previous == nullptr) {
+      Py_INCREF(Py_None);
+      return PyRef(Py_None);
+    }
+    return PyRef(previous);
+  }
+
+  PyRef previous_;
+};
+
 void delete_unused_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, "dltensor")) {
     auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
@@ -47,6 +77,7 @@ void set_seam(PyObject* module) {
 PyRef call_seam(const char* name, c10::ArrayRef<PyObject*> args) {
   TORCH_CHECK(seam != nullptr, "the tpu device is not set up: import torus");
   auto function = checked(PyObject_GetAttrString(seam, name));
+  const WithoutDynamo guard;
   return checked(PyObject_Vectorcall(function.get(), args.data(), args.size(), nullptr));
 }
 
