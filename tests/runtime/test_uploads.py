@@ -1,0 +1,78 @@
+"""Background writes: in order, never waited for, and over after the first failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from torus.runtime import uploads
+from torus.runtime.uploads import Uploads
+
+
+@pytest.fixture
+def failures() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def queue(failures: list[str]) -> Uploads:
+    return Uploads(failures.append)
+
+
+def fail() -> None:
+    raise OSError("the disk is on fire")
+
+
+def test_in_order_and_counted(queue: Uploads, failures: list[str]) -> None:
+    done: list[int] = []
+    for number in range(20):
+        queue.submit(lambda number=number: done.append(number))  # type: ignore[misc]
+    assert queue.flush(10)
+    assert done == list(range(20)) and (queue.done, queue.left, failures) == (20, 0, [])
+
+
+def test_submitting_does_not_wait(queue: Uploads) -> None:
+    release = threading.Event()
+    queue.submit(lambda: release.wait(10) and None)
+    queue.submit(lambda: None)
+    assert not queue.flush(0.05) and queue.left == 2
+    release.set()
+    assert queue.flush(10)
+
+
+def test_the_first_failure_is_told_and_the_last(queue: Uploads, failures: list[str]) -> None:
+    done: list[Callable[[], None]] = []
+    queue.submit(fail)
+    assert not queue.flush(10)
+    queue.submit(lambda: done.append(fail))
+    queue.submit(fail)
+    assert not queue.flush(0.1)
+    assert failures == ["OSError: the disk is on fire"] and done == []
+
+
+def test_a_write_that_hangs_is_given_up(queue: Uploads, failures: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "STALLED", 0.05)
+    release = threading.Event()
+    queue.submit(lambda: release.wait(10) and None)
+    time.sleep(0.2)
+    queue.submit(lambda: None)
+    queue.submit(lambda: None)
+    assert failures == ["a write takes longer than 0 seconds"]
+    release.set()
+
+
+def test_the_end_of_the_process_waits_for_a_limited_time(
+    queue: Uploads, failures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "FLUSH", 0.2)
+    release = threading.Event()
+    queue.submit(lambda: release.wait(10) and None)
+    started = time.monotonic()
+    queue._end()
+    queue._end(last=True)
+    assert 0.1 < time.monotonic() - started < 2
+    assert failures == ["the process ended before 1 writes were done"]
+    release.set()
