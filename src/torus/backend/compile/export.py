@@ -95,7 +95,9 @@ def _decompositions() -> dict[Any, Any]:
 def _attention(query: Any, key: Any, value: Any, mask: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Attention rounds its result only, as the fused kernels of every device do; PyTorch's formula rounds each step."""
     wide = torch.promote_types(query.dtype, torch.float32)
-    mask = mask if mask is None or mask.dtype == torch.bool else mask.to(wide)
+    if mask is not None:
+        allowed = mask.dtype == torch.bool
+        mask = torch.zeros_like(mask, dtype=wide).masked_fill(~mask, -torch.inf) if allowed else mask.to(wide)
     math = torch.ops.aten._scaled_dot_product_attention_math.default
     return math(query.to(wide), key.to(wide), value.to(wide), mask, *args, **kwargs)[0].to(query.dtype)
 
