@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -76,3 +77,18 @@ def test_the_end_of_the_process_waits_for_a_limited_time(
     assert 0.1 < time.monotonic() - started < 2
     assert failures == ["the process ended before 1 writes were done"]
     release.set()
+
+
+def test_a_forked_child_does_not_wait(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    code = """
+import os, time
+from torus.runtime.uploads import Uploads
+uploads = Uploads(print)
+uploads.submit(lambda: time.sleep(3))
+started = time.monotonic()
+if os.fork() == 0:
+    sys.exit(0)
+os.wait()
+print(time.monotonic() - started < 2)
+"""
+    assert python(code).stdout == "True\n"

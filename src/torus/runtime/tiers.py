@@ -72,6 +72,8 @@ class Tiers:
         except BadEntry as error:
             self._report_bad(key, tier.where, str(error))
             return None
+        except ImportError:
+            return None  # another thread is importing JAX at this moment: nothing is wrong with the entry
         except Exception as error:
             tier.discard(key)
             self._report_bad(key, tier.where, f"this runtime does not load it: {error}")

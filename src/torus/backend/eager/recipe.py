@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import pickle
 import re
 import zlib
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 from torus import runtime
 from torus.backend.device import numerics
+from torus.backend.eager import written
 from torus.backend.eager.build import Plan
 from torus.runtime.programs import Aval, Program
 
@@ -42,7 +42,7 @@ class Recipe:
     @classmethod
     def found(cls, key: bytes, device: int, metadata: bytes, program: Program | None = None) -> Recipe:
         """A recipe that was written down with `metadata`."""
-        plan, text, out_avals = pickle.loads(metadata)
+        plan, text, out_avals = written.decode(metadata)
         return cls(key, device, plan, text, out_avals, program)
 
     @property
@@ -74,7 +74,7 @@ class Recipe:
         if options is None:
             options = compiler_options(runtime.platform_name(), text)
         program = runtime.programs.get_or_compile(text, self.out_avals, self.device, options)
-        metadata = pickle.dumps((self.plan, self._text, self.out_avals))
+        metadata = written.encode(self.plan, self._text, self.out_avals)
         runtime.programs.record_signature(self.key, program, metadata)
         return program
 

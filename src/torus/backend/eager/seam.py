@@ -97,11 +97,14 @@ def pack_uploader(words: int, device: int) -> tuple[Any, tuple[Any, ...], int]:
 def lookup(signature: bytes, device: int, lazy: bool) -> tuple[Any, ...] | None:
     """What the core must know of a signature that an earlier process met, or None. `lazy`: without its program."""
     key = _disk_key(signature)
-    if lazy:
-        metadata = runtime.programs.find_signature(key, device)
-        return None if metadata is None else Recipe.found(key, device, metadata).answer()
-    found = runtime.programs.lookup_signature(key, device)
-    return None if found is None else Recipe.found(key, device, found[1], found[0]).answer()
+    try:
+        if lazy:
+            metadata = runtime.programs.find_signature(key, device)
+            return None if metadata is None else Recipe.found(key, device, metadata).answer()
+        found = runtime.programs.lookup_signature(key, device)
+        return None if found is None else Recipe.found(key, device, found[1], found[0]).answer()
+    except ValueError:
+        return None  # a record that is not ours: the signature is built, and recorded again
 
 
 def build(signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None, lazy: bool) -> tuple[Any, ...] | None:
