@@ -10,6 +10,8 @@ through the entry point group ``torch.backends``. Without PyTorch, what needs no
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
 
 TYPE_CHECKING = False  # importing typing would take most of this package's import time
 if TYPE_CHECKING:
@@ -36,6 +38,12 @@ def _autoload() -> None:
     register()
 
 
-if importlib.util.find_spec("torch") is not None:
+def _is_command() -> bool:
+    """Whether this process is the command `torus`: most of it needs no PyTorch, which takes seconds to import."""
+    first, *_ = [*sys.orig_argv[1:2], ""]
+    return os.path.basename(first) == "torus" or sys.orig_argv[1:3] == ["-m", "torus"]
+
+
+if importlib.util.find_spec("torch") is not None and not _is_command():
     # PyTorch's own autoload may call back into this half-imported module, which is why the function comes first.
     _autoload()

@@ -61,6 +61,14 @@ def _size(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
+def parse_size(text: str) -> int:
+    """Bytes in a text such as 4GiB, 500MB or 1073741824. Raises ValueError, which says what is accepted."""
+    try:
+        return _size(text)
+    except _Invalid as accepted:
+        raise ValueError(str(accepted)) from None
+
+
 def _path(text: str) -> Path:
     return Path(text).expanduser()
 

@@ -120,6 +120,10 @@ class DiskCache:
         """Every program."""
         return [Kept(path.name, size, used) for path, size, used in self._files()]
 
+    def signature_keys(self) -> set[bytes]:
+        """The keys of all signatures."""
+        return {key for key, _ in self.index.newest(_SIGNATURE)}
+
     def signatures(self) -> Iterator[tuple[bytes, Signature | BadSignature]]:
         """Every signature, the newest of a key; a damaged record of the index with an empty key."""
         for key, value in self.index.newest(_SIGNATURE):

@@ -16,7 +16,7 @@ from torus.runtime.tier import BadSignature, Kept
 
 
 class ObjectCache:
-    """The programs and signatures in a store. Methods raise BadEntry, and what the store raises."""
+    """The programs and signatures in a store. Methods raise BadEntry and OSError."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -54,10 +54,13 @@ class ObjectCache:
         """Every program."""
         return [Kept(*stored) for stored in self._store.listing("programs")]
 
+    def signature_keys(self) -> set[bytes]:
+        """The keys of all signatures."""
+        return {_key(stored.name) for stored in self._store.listing("signatures")}
+
     def signatures(self) -> Iterator[tuple[bytes, Signature | BadSignature]]:
         """Every signature; a bad one with the reason."""
-        for stored in self._store.listing("signatures"):
-            key = _key(stored.name)
+        for key in sorted(self.signature_keys()):
             try:
                 found = self.signature(key)
             except BadEntry as error:

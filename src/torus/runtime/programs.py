@@ -195,8 +195,9 @@ class ProgramCache:
                 program = future.result()
             except _Absent:
                 return self._once(slot, make, ahead)  # that thread only looked; this one may compile
-            with self._lock:
-                self._found_in_memory()
+            if not ahead:
+                with self._lock:
+                    self._found_in_memory()
             return program
         try:
             program = self._from_other_device(slot) or make()

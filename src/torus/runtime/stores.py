@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -28,7 +29,7 @@ class Stored(NamedTuple):
 
 
 class Store(Protocol):
-    """Objects by name, such as ``programs/3f2a``. Every method may raise what the place raises."""
+    """Objects by name, such as ``programs/3f2a``. Every method may raise OSError."""
 
     where: str
 
@@ -118,32 +119,46 @@ class Remote:
         # Asked for a whole object, some file systems first ask for its size, and list the bucket if it is not there.
         path, first = f"{self._root}/{name}", _FIRST if size is None else size
         try:
-            start = bytes(self._files.cat_file(path, start=0, end=first))
-            return bytes(self._files.cat_file(path)) if size is None and len(start) == first else start
+            with _errors():
+                start = bytes(self._files.cat_file(path, start=0, end=first))
+                return bytes(self._files.cat_file(path)) if size is None and len(start) == first else start
         except FileNotFoundError:
             return None
 
     def write(self, name: str, data: bytes) -> None:
         path = f"{self._root}/{name}"
-        try:
-            self._files.pipe_file(path, data)
-        except FileNotFoundError:
-            if not self._makes_folders:
-                raise
-            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-            self._files.pipe_file(path, data)
+        with _errors():
+            try:
+                self._files.pipe_file(path, data)
+            except FileNotFoundError:
+                if not self._makes_folders:
+                    raise
+                self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self._files.pipe_file(path, data)
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with _errors(), contextlib.suppress(FileNotFoundError):
             self._files.rm_file(f"{self._root}/{name}")
 
     def listing(self, folder: str) -> list[Stored]:
-        self._files.invalidate_cache()
         try:
-            found = self._files.find(f"{self._root}/{folder}", detail=True)
+            with _errors():
+                self._files.invalidate_cache()
+                found = self._files.find(f"{self._root}/{folder}", detail=True)
         except FileNotFoundError:
             return []
         return [Stored(path.rpartition("/")[2], int(info["size"] or 0), _written(info)) for path, info in found.items()]
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """The errors of every file system as OSError."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
 
 
 def _written(info: dict[str, Any]) -> float:

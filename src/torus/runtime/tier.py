@@ -19,7 +19,7 @@ class Kept(NamedTuple):
 
 
 class Tier(Protocol):
-    """Programs by content address, and signatures by their 32-byte keys."""
+    """Programs by content address, and signatures by their 32-byte keys. Methods may raise OSError."""
 
     @property
     def where(self) -> str:
@@ -39,7 +39,7 @@ class Tier(Protocol):
         ...
 
     def store(self, key: str, header: dict[str, Any], payload: bytes) -> None:
-        """Keep an entry. Raises OSError and what else the place raises."""
+        """Keep an entry. Raises OSError."""
         ...
 
     def signature(self, key: bytes) -> Signature | None:
@@ -52,6 +52,10 @@ class Tier(Protocol):
 
     def entries(self) -> list[Kept]:
         """Every program."""
+        ...
+
+    def signature_keys(self) -> set[bytes]:
+        """The keys of all signatures."""
         ...
 
     def signatures(self) -> Iterator[tuple[bytes, Signature | BadSignature]]:
