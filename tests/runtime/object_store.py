@@ -52,6 +52,7 @@ class ObjectStore(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or every answer waits 40 ms for an acknowledgement
     server: ObjectStore
 
     def _begin(self) -> tuple[str, dict[str, str], bytes]:

@@ -32,8 +32,8 @@ Lowering (`torus.runtime.lowering`)
 
 Programs (`torus.runtime.programs`)
     ``programs.get_or_compile(stablehlo, out_avals, device_index=0, compiler_options=None) -> Program``
-        From memory, else from disk, else compiled. `compiler_options`: ``{"xla_cpu_use_fusion_emitters": False}``, part
-        of the key.
+        From memory, else from disk, else from the shared store, else compiled. `compiler_options`:
+        ``{"xla_cpu_use_fusion_emitters": False}``, part of the key.
     ``programs.lookup_signature(key: bytes, device_index=0) -> tuple[Program, bytes] | None``
         The program and the metadata that a caller (this process or an earlier one) recorded for `key`. The runtime adds
         to the key what it knows: platform, device kind, jaxlib version, XLA_FLAGS, CPU features. The caller adds what
@@ -53,9 +53,10 @@ Programs (`torus.runtime.programs`)
         program(arrays)        # the two calls above, for Python callers
 
 Cache (`torus.runtime.cache`)
-    ``cache.stats() -> dict``       memory_hits, disk_hits, misses, compiles, compile_seconds, entries, bytes, path, ...
+    ``cache.stats() -> dict``       requests, hits of each tier, misses, compiles, compile_seconds, entries, bytes, ...
     ``cache.clear(disk=True)``      forgets programs in memory (and on disk); programs that callers hold keep working.
     ``cache.explain() -> list``     one record for each miss: what was asked and why it was not there.
+    ``cache.set_cache_only(on)``, ``cache.dump_misses(directory)``, ``cache.flush(seconds)``   see `torus.runtime.cache`
 
 Counters
     ``counters``    an object with int attributes ``compiles`` and ``cache_hits``; callers may add to and reset them.

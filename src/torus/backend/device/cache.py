@@ -69,7 +69,7 @@ def set_cache_only(on: bool | None) -> None:
 def cache_only() -> Iterator[None]:
     """Within the block no program is compiled, in any thread of this process: what is in no cache raises `CacheMiss`.
 
-    A fused program that is missing is not an error: its operators run one by one.
+    A fused program that is missing is not an error: its operators run one by one, with a `FusionWarning`.
     """
     before: bool | None = runtime.cache.get_cache_only()
     runtime.cache.set_cache_only(True)
