@@ -280,22 +280,17 @@ def test_a_file_in_the_place_of_the_folder(folder: str, tmp_path: Path) -> None:
     assert len(caught) == 1
 
 
-@pytest.mark.slow
-def test_an_unreachable_store_does_not_hold_up_the_end(python: Python, tmp_path: Path) -> None:
+def test_an_unreachable_store_does_not_hold_up_the_process(python: Python) -> None:
     code = """
+import time
 import torus.runtime as r
 text, outs = r.lower(lambda a: a * 2, [((4,), "float64")])
+started = time.monotonic()
 r.programs.get_or_compile(text, outs)
-print(r.counters.compiles)
+print(r.counters.compiles, time.monotonic() - started < 10)
 """
-    server = ObjectStore()
-    variables = server.environment() | {"TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT": f"s3://{BUCKET}/team"}
-    server.shutdown()
-    server.server_close()
-    started = time.monotonic()
-    done = python(code, **variables)
-    assert done.stdout == "1\n" and time.monotonic() - started < 40
-    assert done.stderr.count("CacheWarning") == 1, done.stderr
+    done = python(code, TORCH_TPU_TIER3_COMPILATION_CACHE_ROOT="http://127.0.0.1:9/nobody-listens")
+    assert done.stdout == "1 True\n" and done.stderr.count("CacheWarning") == 1, done.stderr
 
 
 def test_threads(folder: str, tmp_path: Path) -> None:

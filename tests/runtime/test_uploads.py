@@ -92,3 +92,16 @@ os.wait()
 print(time.monotonic() - started < 2)
 """
     assert python(code).stdout == "True\n"
+
+
+def test_the_last_writes_may_use_executors(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """Networking libraries resolve names on executors, which Python shuts down before it calls what is registered."""
+    code = """
+import time
+from concurrent.futures import ThreadPoolExecutor
+from torus.runtime.uploads import Uploads
+uploads = Uploads(print)
+uploads.submit(lambda: time.sleep(0.3))
+uploads.submit(lambda: print(ThreadPoolExecutor().submit(str.upper, "resolved").result()))
+"""
+    assert python(code).stdout == "RESOLVED\n"
