@@ -28,15 +28,17 @@ def load(folder: Path, index: int = 0) -> tuple[Callable[..., list[jax.Array]], 
     program = manifest["programs"][index]
     tensors = load_file(folder / manifest["weights_file"])
     weights = [tensors[weight["tensor"]] for weight in manifest["weights"]]
-    inputs = [_aval(tensor, sizes) for tensor, sizes in zip(manifest["inputs"], program["inputs"])]
-    outputs = [_aval(tensor, sizes) for tensor, sizes in zip(manifest["outputs"], program["outputs"])]
+    scope = jax.export.SymbolicScope()  # of the names among the sizes of a program for every size
+    inputs = [_aval(tensor, sizes, scope) for tensor, sizes in zip(manifest["inputs"], program["inputs"])]
+    outputs = [_aval(tensor, sizes, scope) for tensor, sizes in zip(manifest["outputs"], program["outputs"])]
     avals = [*(jax.core.ShapedArray(w.shape, w.dtype) for w in weights), *inputs]
     exported = _exported((folder / program["file"]).read_bytes(), program["platform"], avals, outputs)
     return lambda *arrays: exported.call(*weights, *arrays), manifest
 
 
-def _aval(tensor: dict[str, Any], sizes: Sequence[int]) -> Any:
-    return jax.core.ShapedArray(tuple(sizes), np.dtype(getattr(ml_dtypes, tensor["dtype"], tensor["dtype"])))
+def _aval(tensor: dict[str, Any], sizes: Sequence[int | str], scope: jax.export.SymbolicScope) -> Any:
+    shape = jax.export.symbolic_shape(",".join(map(str, sizes)), scope=scope)
+    return jax.core.ShapedArray(shape, np.dtype(getattr(ml_dtypes, tensor["dtype"], tensor["dtype"])))
 
 
 def _exported(artifact: bytes, platform: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> Exported:
@@ -61,7 +63,7 @@ def _exported(artifact: bytes, platform: str, inputs: Sequence[Any], outputs: Se
         mlir_module_serialized=artifact,
         calling_convention_version=jax.export.maximum_supported_calling_convention_version,
         module_kept_var_idx=tuple(range(len(inputs))),
-        uses_global_constants=False,
+        uses_global_constants=not all(isinstance(size, int) for aval in inputs for size in aval.shape),
         _get_vjp=None,
     )
 

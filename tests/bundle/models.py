@@ -65,9 +65,8 @@ class Decoder(nn.Module):
         q, k, v = (t.unflatten(-1, (2, 8)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
         angles = torch.arange(x.shape[1], device=x.device)[:, None] / 10.0 ** torch.arange(8, device=x.device)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        y = F.scaled_dot_product_attention(q * cos, k * sin, v, is_causal=True)
+        y = F.scaled_dot_product_attention(q * cos, k[:, :1] * sin, v[:, :1], is_causal=True, enable_gqa=True)
         y = y + F.scaled_dot_product_attention(q, k, v, attn_mask=x[:, None, None, :, 0] > 0, scale=0.7)
-        y = y + F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], attn_mask=angles[:, :5], enable_gqa=True)
         y = F.rms_norm(y.transpose(1, 2).flatten(2), (16,), self.scale, eps=1e-6)
         return y.cumsum(1)[:, -1], (y > 0).sum((1, 2))
 

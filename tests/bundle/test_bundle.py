@@ -19,6 +19,7 @@ from torus.bundle import (
     Bundle,
     BundleError,
     DamagedBundleError,
+    Dim,
     InputError,
     NewerFormatError,
     NewProgram,
@@ -139,6 +140,70 @@ def test_a_description_says_what_is_there(folder: Path) -> None:
         "stablehlo 1.",
     ):
         assert part in text
+
+
+# One program for every size -------------------------------------------------------------------------------------------
+
+
+def write_any_size(path: Path, *more: NewProgram) -> Path:
+    def model(w: Any, x: Any) -> tuple[Any, Any]:
+        return (x[:, :, None] * w).sum(1), x.reshape(-1)
+
+    avals = [((3, 2), "float32"), (("batch", 3), "float32")]
+    text, outs = runtime.lower_any_size(model, avals, ["batch <= 8"])
+    x = Tensor("x", "float32", ("batch", 3))
+    outputs = [Tensor(name, dtype, sizes) for name, (sizes, dtype) in zip("yz", outs)]
+    program = NewProgram(text, (x.sizes,), tuple(t.sizes for t in outputs), "cpu")
+    weights, dims = [NewWeight("w", W)], {"batch": Dim(1, 8)}
+    write(
+        path, name="any", inputs=[x], outputs=outputs, programs=[program, *more], weights=weights, dims=dims, result=0
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def any_size(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_any_size(tmp_path_factory.mktemp("any") / "b")
+
+
+def test_a_program_for_every_size_runs_for_each(any_size: Path) -> None:
+    bundle = Bundle.load(any_size)
+    for batch in (1, 2, 8, 2):
+        x = np.arange(batch * 3, dtype="float32").reshape(batch, 3)
+        y, z = bundle.run_flat([x])
+        np.testing.assert_allclose(y, x @ W, rtol=1e-6)
+        assert z.tolist() == x.reshape(-1).tolist()
+    assert len(bundle._programs) == 3
+    assert "programs  every size; lowered for cpu, and run on every platform" in bundle.describe()
+    assert [str(t) for t in bundle.manifest.outputs] == ["float32 (batch, 2)", "float32 (3*batch)"]
+
+
+def test_sizes_out_of_range_never_reach_the_program(any_size: Path) -> None:
+    with pytest.raises(InputError, match="batch=9, and 1 <= batch <= 8"):
+        Bundle.load(any_size).run(np.zeros((9, 3), "float32"))
+    artifact = (any_size / "programs/0.mlirbc").read_bytes()
+    with pytest.raises(ValueError, match=r"does not take the sizes \[\(3, 2\), \(9, 3\)\](.|\n)*batch <= 8"):
+        runtime.specialize(artifact, [(3, 2), (9, 3)])
+
+
+def test_a_program_for_the_size_is_preferred(tmp_path: Path) -> None:
+    text, outs = runtime.lower(lambda w, x: (x[:, :2] - 1, x.reshape(-1)), [((3, 2), "float32"), ((2, 3), "float32")])
+    special = NewProgram(text, ((2, 3),), tuple(shape for shape, _ in outs), "cpu", {"batch": 2})
+    bundle = Bundle.load(write_any_size(tmp_path / "b", special))
+    assert bundle.run(np.zeros((2, 3), "float32")).tolist() == [[-1, -1]] * 2
+    assert bundle.run(np.zeros((1, 3), "float32")).tolist() == [[0, 0]]
+    assert "every size; batch=2" in bundle.describe()
+
+
+def test_a_second_process_compiles_no_size_again(any_size: Path, python: Callable[..., Any]) -> None:
+    code = f"""
+import numpy as np
+from torus import runtime
+from torus.bundle import Bundle
+y = Bundle.load({str(any_size)!r}).run(np.ones((5, 3), "float32"))
+print(y.tolist()[0], runtime.counters.compiles, "jax" in sys.modules)
+"""
+    assert [python(code).stdout for _ in range(2)] == ["[6.0, 9.0] 1 False\n", "[6.0, 9.0] 0 False\n"]
 
 
 # Files that are not what was written ----------------------------------------------------------------------------------

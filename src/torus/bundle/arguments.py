@@ -38,7 +38,7 @@ def collect(manifest: Manifest, positional: Sequence[Any], named: Mapping[str, A
 
 
 def choose(manifest: Manifest, inputs: Sequence[Array], platform: str) -> Program:
-    """The program for inputs of these sizes: the one that was lowered for `platform`, where there are several.
+    """The program for inputs of these sizes, rather one made for them than one for any, and for `platform` if there is.
 
     Raises InputError for sizes that the model does not take, or that it has no program for.
     """
@@ -47,6 +47,7 @@ def choose(manifest: Manifest, inputs: Sequence[Array], platform: str) -> Progra
         _bind(manifest, tensor, values.shape, bound)
     sizes = tuple(values.shape for values in inputs)
     fitting = [program for program in manifest.programs if program.inputs == sizes]
+    fitting = fitting or [program for program in manifest.programs if program.any_size]
     if not fitting:
         asked = ", ".join(f"{name}={size}" for name, size in bound.items())
         raise InputError(f"the bundle has no program for {asked}; it has {sizes_known(manifest)}")
@@ -54,9 +55,9 @@ def choose(manifest: Manifest, inputs: Sequence[Array], platform: str) -> Progra
 
 
 def sizes_known(manifest: Manifest) -> str:
-    """The sizes for which there are programs: ``"batch=1; batch=8"``, ``"one size"`` where nothing varies."""
-    found = dict.fromkeys(", ".join(f"{k}={v}" for k, v in program.dims.items()) for program in manifest.programs)
-    return "; ".join(found) or "one size"
+    """The sizes for which there are programs: ``"batch=1; batch=8"``, ``"every size"``, or ``"one size"``."""
+    named = (", ".join(f"{k}={v}" for k, v in program.dims.items()) or "one size" for program in manifest.programs)
+    return "; ".join(dict.fromkeys("every size" if p.any_size else n for p, n in zip(manifest.programs, named)))
 
 
 def _takes(manifest: Manifest) -> str:

@@ -17,6 +17,8 @@ from torus.bundle.report import report
 from torus.bundle.weights import Array
 from torus.bundle.writer import describe as describe_file
 
+Sizes = tuple[tuple[int, ...], ...]
+
 _OPTIONS = {"xla_allow_excess_precision": False}
 """Half precisions round where the model's ops do, as in torus' fused programs."""
 
@@ -30,7 +32,7 @@ class Bundle:
         self.device_index = device_index
         self._lock = threading.Lock()
         self._weights: list[Any] | None = None
-        self._programs: dict[str, runtime.programs.Program] = {}
+        self._programs: dict[tuple[str, Sizes], runtime.programs.Program] = {}
 
     @classmethod
     def load(cls, path: str | PathLike[str], *, verify: bool = True, device_index: int = 0) -> Bundle:
@@ -76,7 +78,7 @@ class Bundle:
     def run_flat(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs in the manifest's order, for inputs in its order. Raises as `run`."""
         chosen = arguments.choose(self.manifest, inputs, runtime.platform_name())
-        program = self._program(chosen)
+        program = self._program(chosen, tuple(values.shape for values in inputs))
         arrays = [runtime.from_numpy(values, self.device_index) for values in inputs]
         return [runtime.to_numpy(result) for result in program([*self._placed_weights(), *arrays])]
 
@@ -102,13 +104,14 @@ class Bundle:
                 self._weights = [placed[id(array)] for array in values]
             return self._weights
 
-    def _program(self, program: Program) -> runtime.programs.Program:
+    def _program(self, program: Program, inputs: Sizes) -> runtime.programs.Program:
+        key = program.file, inputs
         with self._lock:
-            if program.file not in self._programs:
-                self._programs[program.file] = self._compile(program)
-            return self._programs[program.file]
+            if key not in self._programs:
+                self._programs[key] = self._compile(program, inputs)
+            return self._programs[key]
 
-    def _compile(self, program: Program) -> runtime.programs.Program:
+    def _compile(self, program: Program, inputs: Sizes) -> runtime.programs.Program:
         platform = runtime.platform_name()
         if program.custom_calls and program.platform != platform:
             raise BundleError(
@@ -116,10 +119,14 @@ class Bundle:
                 f"({', '.join(program.custom_calls)}), and this process runs on {platform}: export the model there"
             )
         artifact = (self.path / program.file).read_bytes()
-        avals = [(sizes, tensor.dtype) for sizes, tensor in zip(program.outputs, self.manifest.outputs)]
         try:
+            if program.any_size:
+                artifact, outputs = runtime.specialize(artifact, [*(w.sizes for w in self.manifest.weights), *inputs])
+            else:
+                outputs = [tuple(map(int, sizes)) for sizes in program.outputs]
+            avals = [(sizes, tensor.dtype) for sizes, tensor in zip(outputs, self.manifest.outputs)]
             return runtime.programs.get_or_compile(artifact, avals, self.device_index, _OPTIONS)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             versions = ", ".join(f"{name} {version}" for name, version in self.manifest.versions.items())
             raise BundleError(
                 f"{program.file} of the bundle {self.path}, made with {versions}, does not compile here: {error}"

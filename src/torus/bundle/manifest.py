@@ -60,7 +60,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Program:
-    """A StableHLO portable artifact for one assignment of sizes to `dims`.
+    """A StableHLO portable artifact: for one assignment of sizes to `dims`, or, where `inputs` has names, for any.
 
     `inputs` and `outputs` are the sizes of each. `platform` is what it was lowered for; it runs on every other one too,
     unless it has `custom_calls`.
@@ -69,9 +69,14 @@ class Program:
     file: str
     platform: str
     dims: dict[str, int]
-    inputs: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[int, ...], ...]
+    inputs: tuple[Sizes, ...]
+    outputs: tuple[Sizes, ...]
     custom_calls: tuple[str, ...] = ()
+
+    @property
+    def any_size(self) -> bool:
+        """Whether the sizes vary: the program has to be specialized before it is compiled."""
+        return any(isinstance(size, str) for sizes in self.inputs for size in sizes)
 
 
 @dataclass(frozen=True)
@@ -159,8 +164,11 @@ def _check(manifest: Manifest) -> None:
 
 
 def _tensor(data: Mapping[str, Any]) -> Tensor:
-    sizes = tuple(s if isinstance(s, str) else _whole(s) for s in data["sizes"])
-    return Tensor(_text(data["name"]), _text(data["dtype"]), sizes)
+    return Tensor(_text(data["name"]), _text(data["dtype"]), _sizes(data["sizes"]))
+
+
+def _sizes(data: Any) -> Sizes:
+    return tuple(size if isinstance(size, str) else _whole(size) for size in data)
 
 
 def _weight(data: Mapping[str, Any]) -> Weight:
@@ -173,8 +181,8 @@ def _program(data: Mapping[str, Any]) -> Program:
         _inside(data["file"]),
         _text(data["platform"]),
         {_text(name): _whole(size) for name, size in data["dims"].items()},
-        tuple(tuple(map(_whole, sizes)) for sizes in data["inputs"]),
-        tuple(tuple(map(_whole, sizes)) for sizes in data["outputs"]),
+        tuple(map(_sizes, data["inputs"])),
+        tuple(map(_sizes, data["outputs"])),
         tuple(map(_text, data["custom_calls"])),
     )
 

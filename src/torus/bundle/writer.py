@@ -14,11 +14,14 @@ from pathlib import Path
 
 from torus.bundle import weights as weights_file
 from torus.bundle.errors import BundleError
-from torus.bundle.manifest import FILE, Dim, File, Manifest, Program, Tensor, Weight
+from torus.bundle.manifest import FILE, Dim, File, Manifest, Program, Sizes, Tensor, Weight
 from torus.bundle.tree import Tree
 from torus.bundle.weights import Array
 
 WEIGHTS = "weights.safetensors"
+
+_OF_SIZES = {"shape_assertion"}
+"""Calls that are gone when the sizes are known."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,13 @@ class NewWeight:
 class NewProgram:
     """A StableHLO module to be written, as text; its parameters are the weights and then the inputs, in order.
 
-    `inputs` and `outputs` are the sizes of each, and `dims` what they make of the named dimensions.
+    `inputs` and `outputs` are the sizes of each, and `dims` what they make of the named dimensions. A module of
+    `runtime.lower_any_size` keeps the names among its sizes, and has no `dims`.
     """
 
     stablehlo: str
-    inputs: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[int, ...], ...]
+    inputs: tuple[Sizes, ...]
+    outputs: tuple[Sizes, ...]
     platform: str
     dims: dict[str, int] = field(default_factory=dict)
 
@@ -125,8 +129,8 @@ def _write_program(folder: Path, index: int, program: NewProgram) -> Program:
 
     file = f"programs/{index}.mlirbc"
     (folder / file).write_bytes(runtime.portable_artifact(program.stablehlo))
-    calls = tuple(sorted(set(re.findall(r"stablehlo\.custom_call @([\w.$]+)", program.stablehlo))))
-    return Program(file, program.platform, dict(program.dims), program.inputs, program.outputs, calls)
+    calls = set(re.findall(r"stablehlo\.custom_call @([\w.$]+)", program.stablehlo)) - _OF_SIZES
+    return Program(file, program.platform, dict(program.dims), program.inputs, program.outputs, tuple(sorted(calls)))
 
 
 def _versions() -> dict[str, str]:

@@ -27,6 +27,8 @@ Lowering (`torus.runtime.lowering`)
     ``lower(fn, avals, device_index=0) -> (stablehlo: str, out_avals: list[aval])``
         Traces ``fn(*arrays)``, which returns an array or a flat list/tuple of arrays, with 64-bit types on. The
         parameters of the program are exactly `avals`, used or not. Equal programs give equal text.
+    ``lower_any_size(fn, avals, limits=(), device_index=0) -> (stablehlo, out_avals)``   sizes may be names.
+    ``specialize(artifact, sizes) -> (stablehlo: bytes, out sizes)``   the program for one set of sizes.
     ``portable_artifact(stablehlo: str) -> bytes``   serialized to be kept; `programs.get_or_compile` takes the bytes.
     ``portable_version() -> str``                    the version of StableHLO that it is written in.
 
@@ -87,6 +89,8 @@ _WHERE = {
     "synchronize": "memory",
     "memory_info": "memory",
     "lower": "lowering",
+    "lower_any_size": "lowering",
+    "specialize": "specializing",
     "portable_artifact": "jaxlib_adapter",
     "portable_version": "jaxlib_adapter",
     "source_fingerprint": "keys",

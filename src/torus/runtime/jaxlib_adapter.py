@@ -16,7 +16,8 @@ import importlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jaxlib
@@ -182,6 +183,31 @@ def portable_artifact(stablehlo: str) -> bytes:
         return bytes(_jax.mlir.serialize_portable_artifact(stablehlo, portable_version()))
     except _jax.JaxRuntimeError as error:
         raise ValueError(f"this is not a StableHLO module: {error}") from None
+
+
+@contextmanager
+def parsing() -> Iterator[Any]:
+    """A compiler context of its own, in which StableHLO can be read; gives `jaxlib.mlir.ir`."""
+    ir = importlib.import_module("jaxlib.mlir.ir")
+    context = ir.Context()
+    for name in ("func", "stablehlo", "chlo"):
+        dialect = importlib.import_module(f"jaxlib.mlir.dialects.{name}")
+        if hasattr(dialect, "register_dialect"):
+            dialect.register_dialect(context)
+    with context, ir.Location.unknown(context):
+        yield ir
+
+
+def read_artifact(artifact: bytes) -> Any:
+    """The module of a portable artifact, inside of `parsing`."""
+    ir = importlib.import_module("jaxlib.mlir.ir")
+    dialect = importlib.import_module("jaxlib.mlir.dialects.stablehlo")
+    return dialect.deserialize_portable_artifact(ir.Context.current, artifact)
+
+
+def refine(stablehlo: str) -> bytes:
+    """A module whose main function has known sizes, with all others worked out. Raises RuntimeError when it cannot."""
+    return bytes(_jax.mlir.refine_polymorphic_shapes(stablehlo.encode()))
 
 
 def serialize(executable: Any) -> bytes:

@@ -76,6 +76,34 @@ def lower_for(device: Any, fn: Callable[..., Any], avals: Sequence[Aval]) -> tup
         return _module(jaxpr, shaped, device), outs
 
 
+def lower_any_size(
+    fn: Callable[..., Any],
+    avals: Sequence[tuple[tuple[int | str, ...], str]],
+    limits: Sequence[str] = (),
+    device_index: int = 0,
+) -> tuple[str, list[tuple[tuple[int | str, ...], str]]]:
+    """`lower` for sizes that vary: named ones, such as ``"batch"`` and ``"2*batch"``, in `avals` and in what it gives.
+
+    `limits` are what is known of them, such as ``"batch <= 64"``; they are at least 1. `specialize` makes a program of
+    the text's portable artifact. Raises what `fn` raises where it must know a size.
+    """
+    device = client.device(device_index)
+    with _pinned_configuration():
+        scope = jax.export.SymbolicScope(limits)
+        shapes = [jax.export.symbolic_shape(",".join(map(str, sizes)), scope=scope) for sizes, _ in avals]
+        shaped = [jax.ShapeDtypeStruct(shape, dtype(name)) for shape, (_, name) in zip(shapes, avals)]
+        export = jax.export.export(jax.jit(fn), platforms=("cuda" if device.platform == "gpu" else device.platform,))
+        exported = export(*shaped)
+        outs = [
+            (tuple(s if isinstance(s, int) else str(s) for s in out.shape), str(out.dtype))
+            for out in exported.out_avals
+        ]
+        with mlir.make_ir_context() as context:
+            module = exported.mlir_module(serialized=False)
+            module.operation.attributes["sym_name"] = ir.StringAttr.get("torus", context)
+            return module.operation.get_asm(enable_debug_info=False), outs
+
+
 def _trace(fn: Callable[..., Any], avals: list[Any]) -> Any:
     def flat(*arrays: Any) -> list[Any]:
         result = fn(*arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
@@ -19,8 +20,8 @@ from torch.export.graph_signature import (
 
 from torus import bundle, runtime
 from torus.backend.compile.backend import decompositions
-from torus.backend.compile.export_dims import Dims, names_of
-from torus.backend.compile.export_values import Arrays, as_array, tree_of
+from torus.backend.compile.export_dims import AnySize, Dims, names_of
+from torus.backend.compile.export_values import Arrays, tree_of
 from torus.backend.compile.graph import GraphFunction
 from torus.backend.compile.nodes import find_rule
 from torus.backend.compile.symbols import Bindings
@@ -28,6 +29,7 @@ from torus.backend.device import numerics
 from torus.backend.eager.build import PRECISIONS
 from torus.backend.lowering.apply import Context, tracing
 from torus.backend.lowering.dtypes import to_name
+from torus.backend.lowering.lazy import jnp
 from torus.bundle import Bundle, BundleError, NewProgram, NewWeight, tree
 
 _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant"}
@@ -50,8 +52,8 @@ def export(
     model: a module, on the CPU or on the device, or what `torch.export.export` gave. args, kwargs: example inputs, as
         torch.export takes them; Python numbers and flags among them become constants of the program. An exported
         program has its own: ``args=()`` keeps them.
-    dynamic_shapes: which sizes vary, as torch.export takes it. sizes: a program is made for each of these, such as
-        ``[{"batch": 1}, {"batch": 8}]``; by default for those of the examples.
+    dynamic_shapes: which sizes vary, as torch.export takes it; one program then serves all of them. sizes: a program is
+        made for each of these instead, such as ``[{"batch": 1}, {"batch": 8}]``, and other sizes are refused.
     name: of the model; by default its class. overwrite: replaces a bundle at `path`.
     mutated_buffers: a model that writes to its buffers, such as batch norm in training, is an error, or (``"output"``)
         returns ``{"result": ..., "buffers": {name: new value}}``.
@@ -64,18 +66,16 @@ def export(
     else:
         program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
         names = names_of(model, args, kwargs or {}, dynamic_shapes)
-    examples = program.example_inputs if not args and not kwargs else (args, kwargs or {})
     functional = program.run_decompositions(_decompositions())
-    _drop_checks(functional.graph)
+    _drop_idle(functional.graph)
     exported = _Export(functional, names, mutated_buffers)
     dims = exported.dims
-    wanted = [dims.of_examples(exported.examples(examples))] if sizes is None else [dict(s) for s in sizes]
     bundle.write(
         path,
         name=name or type(model).__name__,
         inputs=[dims.tensor(name, to_name(f.dtype), f.shape) for name, f in exported.inputs.items()],
         outputs=[dims.tensor(*output) for output in exported.outputs()],
-        programs=[exported.program(size) for size in wanted],
+        programs=exported.programs(sizes),
         weights=exported.weights(),
         result=exported.result,
         dims=dims.ranges(),
@@ -102,12 +102,18 @@ def _attention(query: Any, key: Any, value: Any, mask: Any = None, *args: Any, *
     return math(query.to(wide), key.to(wide), value.to(wide), mask, *args, **kwargs)[0].to(query.dtype)
 
 
-def _drop_checks(graph: torch.fx.Graph) -> None:
-    """Take out the ops that return nothing: they check what tracing has settled."""
+def _drop_idle(graph: torch.fx.Graph) -> None:
+    """Take out the ops that return nothing, which check what tracing has settled, and the slices that take all."""
     for node in reversed(graph.nodes):
         if isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.returns:
             graph.erase_node(node)
+        elif node.target is torch.ops.aten.slice.Tensor and _takes_all(*node.args):
+            node.replace_all_uses_with(node.args[0])
     graph.eliminate_dead_code()
+
+
+def _takes_all(source: Any, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> bool:
+    return start in (None, 0) and (end is None or (isinstance(end, int) and end == sys.maxsize)) and step == 1
 
 
 class _Export:
@@ -185,31 +191,47 @@ class _Export:
                 raise BundleError(f"the input {spec.arg.name} is a number that varies; give it as a tensor")
         return [spec for spec in self.specs if spec.kind in _KINDS]
 
-    def examples(self, examples: Any) -> dict[str, torch.Tensor]:
-        """Example inputs by name. Raises ValueError when the program has none."""
-        if examples is None:
-            raise ValueError("the exported program has no example inputs: give `sizes`")
-        leaves = torch.utils._pytree.tree_leaves(examples)
-        given = [spec.arg.name for spec in self.specs if spec.kind is InputKind.USER_INPUT]
-        return {name: leaf for name, leaf in zip(given, leaves) if name in self.inputs}
+    def programs(self, sizes: Sequence[Mapping[str, int]] | None) -> list[NewProgram]:
+        """One for each of `sizes`, or one for all that there can be. Raises CompileError and ValueError."""
+        if sizes is not None:
+            return [self._program(size) for size in sizes]
+        return [self._any_size() if self.dims.limits() else self._program({})]
 
-    def program(self, sizes: Mapping[str, int]) -> NewProgram:
-        """The StableHLO for these values of the dimensions that vary. Raises CompileError."""
+    def _program(self, sizes: Mapping[str, int]) -> NewProgram:
         bindings = self.dims.bind(sizes)
-        weights = [f for spec, f in zip(self.specs, self.fakes) if spec.kind in _KINDS]
-        avals = [(bindings.sizes(f.shape), to_name(f.dtype)) for f in [*weights, *self.inputs.values()]]
-        text, outs = runtime.lower(lambda *arrays: self._run(bindings, arrays), avals)
-        inputs = tuple(shape for shape, _ in avals[len(weights) :])
-        return NewProgram(text, inputs, tuple(shape for shape, _ in outs), runtime.platform_name(), dict(sizes))
+        avals = [(bindings.sizes(f.shape), to_name(f.dtype)) for f in self._tensors()]
+        text, outs = runtime.lower(lambda *arrays: self._run(Bindings(), arrays), avals)
+        return self._new_program(text, avals, outs, dict(sizes))
+
+    def _any_size(self) -> NewProgram:
+        avals = [(self.dims.tensor("", "", f.shape).sizes, to_name(f.dtype)) for f in self._tensors()]
+        try:
+            text, outs = runtime.lower_any_size(lambda *arrays: self._run(AnySize(), arrays), avals, self.dims.limits())
+        except Exception as error:
+            hint = ", ".join(f'"{name}": ...' for name in self.dims.ranges())
+            raise BundleError(
+                f"no program can be made for every size; give those that are needed, sizes=[{{{hint}}}]: {error}"
+            ) from error
+        return self._new_program(text, avals, outs, {})
+
+    def _new_program(self, text: str, avals: Any, outs: Any, sizes: dict[str, int]) -> NewProgram:
+        inputs = tuple(shape for shape, _ in avals[len(avals) - len(self.inputs) :])
+        return NewProgram(text, inputs, tuple(shape for shape, _ in outs), runtime.platform_name(), sizes)
+
+    def _tensors(self) -> list[Any]:
+        """The fake tensors of weights and inputs."""
+        return [fake for spec, fake in zip(self.specs, self.fakes) if _is_tensor(spec)]
 
     def _run(self, bindings: Bindings, arrays: Sequence[Any]) -> list[Any]:
         """The outputs that are kept, for the arrays of weights and inputs."""
         left = iter(arrays)
         arguments = [next(left) if _is_tensor(spec) else _constant(spec) for spec in self.specs]
+        for fake, array in zip(self._tensors(), arrays):
+            bindings.bind(fake, array.shape)
         precision = PRECISIONS[int(numerics.get_precision())]
         with tracing(Context(precision, runtime.platform_name())):
             results = GraphFunction(self.source.graph_module, bindings)(*arguments)
-        return [as_array(results[place]) for place in self.kept]
+        return [jnp.asarray(results[place]) for place in self.kept]
 
 
 def _is_tensor(spec: InputSpec) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +13,49 @@ import torch
 
 from torus.backend.compile.symbols import Bindings
 from torus.bundle import Dim, Tensor
+
+
+class AnySize(Bindings):
+    """Sizes that vary as JAX's tracer knows them, learned from the arguments of a trace."""
+
+    def bind(self, placeholder: Any, given: Any) -> None:
+        """See `Bindings`."""
+        for size, actual in zip(placeholder.shape, given):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                self._values[size.node.expr] = actual
+
+    def value(self, size: Any) -> Any:
+        """See `Bindings`. Raises NotImplementedError for a question about a size, and for rare arithmetic."""
+        if isinstance(size, torch.SymInt):
+            return self._evaluate(size.node.expr)
+        if isinstance(size, (torch.SymFloat, torch.SymBool)):
+            raise NotImplementedError(f"{size} depends on sizes that vary")
+        return size
+
+    def sizes(self, sizes: Sequence[Any]) -> tuple[Any, ...]:
+        """See `Bindings`."""
+        return tuple(self.value(size) for size in sizes)
+
+    def _evaluate(self, expression: Any) -> Any:
+        if expression in self._values:
+            return self._values[expression]
+        if expression.is_Integer:
+            return int(expression)
+        operation = _ARITHMETIC.get(type(expression).__name__)
+        if operation is None:
+            raise NotImplementedError(f"the size {expression} cannot be traced while it varies")
+        return functools.reduce(operation, map(self._evaluate, expression.args))
+
+
+_ARITHMETIC = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "Pow": operator.pow,
+}
 
 
 class Dims:
@@ -35,7 +80,7 @@ class Dims:
             return
         bounds = program.range_constraints[size.node.expr]
         self._names[size.node.expr], self._sizes[name] = name, size
-        self._ranges[name] = Dim(int(bounds.lower), int(bounds.upper) if bounds.upper.is_Integer else None)
+        self._ranges[name] = Dim(max(1, int(bounds.lower)), int(bounds.upper) if bounds.upper.is_Integer else None)
 
     def tensor(self, name: str, dtype: str, sizes: Sequence[Any]) -> Tensor:
         """An input or output as the manifest describes it."""
@@ -52,7 +97,7 @@ class Dims:
         return self._ranges | {s: Dim() for s in shown if isinstance(s, str) and s not in self._ranges}
 
     def bind(self, sizes: Mapping[str, int]) -> Bindings:
-        """Values for every dimension. Raises ValueError for one that is missing, unknown or out of its range."""
+        """A value for each dimension. Raises ValueError for one that is missing, unknown or out of its range."""
         if sizes.keys() != self._sizes.keys():
             wanted = ", ".join(self._sizes) or "none"
             raise ValueError(
@@ -65,12 +110,10 @@ class Dims:
             bindings.bind(self._sizes[name], size)
         return bindings
 
-    def of_examples(self, examples: Mapping[str, torch.Tensor]) -> dict[str, int]:
-        """The sizes that the example inputs have."""
-        bindings = Bindings()
-        for name, fake in self.inputs.items():
-            bindings.bind(fake, examples[name].shape)
-        return {name: bindings.value(size) for name, size in self._sizes.items()}
+    def limits(self) -> list[str]:
+        """What is known of the dimensions, as JAX takes it."""
+        least = [f"{name} >= {dim.min}" for name, dim in self._ranges.items()]
+        return least + [f"{name} <= {dim.max}" for name, dim in self._ranges.items() if dim.max is not None]
 
 
 def names_of(model: Any, args: Any, kwargs: Any, dynamic_shapes: Any) -> dict[tuple[str, int], str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 
 from torus.backend.lowering.dtypes import to_name
@@ -63,8 +62,3 @@ def _fields(spec: Any) -> Iterator[Any]:
     for part in context if isinstance(context, (list, tuple)) else ():
         # A dict's context is its keys; that of dataclasses and of OrderedDict's kin holds them one level deeper.
         yield from part if isinstance(part, (list, tuple)) else [part]
-
-
-def as_array(value: Any) -> Any:
-    """A number as a program returns it: int64, float64 or bool."""
-    return value if hasattr(value, "dtype") else np.asarray(value)
