@@ -3,8 +3,9 @@
     python examples/export_sentences.py
     python examples/export_sentences.py --sentences "A cat sat down." "The kitten took a seat."
 
-Writes MiniLM, with its pooling, to a folder, and has another Python process, in which PyTorch cannot be imported, embed
-two sentences with it. Exits with 1 when an embedding differs from PyTorch's on the CPU by more than rounding.
+Writes MiniLM, with its pooling, to a folder: one program for any number of sentences of any length. Then another Python
+process, in which PyTorch cannot be imported, embeds two sentences with it. Exits with 1 when an embedding differs from
+PyTorch's on the CPU by more than rounding.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.export import Dim
 
 import torus
 from sentences.encoder import Encoder, packaged_model
@@ -57,7 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     encoder = Encoder(packaged_model(), "cpu")
     batch = encoder.tokenize(options.sentences)
-    torus.export(Embed(encoder).eval(), (batch.ids, batch.mask), options.output, name="MiniLM", overwrite=True)
+    sizes = {0: Dim("sentences", max=64), 1: Dim("tokens", max=128)}
+    torus.export(
+        Embed(encoder).eval(),
+        (batch.ids, batch.mask),
+        options.output,
+        dynamic_shapes=(sizes, sizes),
+        name="MiniLM",
+        overwrite=True,
+    )
     found = run_without_torch(options.output, ids=batch.ids.numpy(), mask=batch.mask.numpy())
     error = float(np.abs(found - encoder.embed_batch(batch).numpy()).max())
     print(f"similarity {found[0] @ found[1]:.4f}, largest difference to PyTorch on the CPU {error:.1e}")

@@ -18,3 +18,4 @@ def test_a_sentence_encoder_runs_without_torch(tmp_path: Path, capfd: pytest.Cap
     assert export_sentences.main(["--output", str(tmp_path / "minilm")]) == 0
     out = capfd.readouterr().out
     assert "MiniLM, a bundle of format version 1" in out and "similarity 0.5" in out
+    assert "float32 (sentences, 384)" in out

@@ -9,8 +9,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from torus.backend.lowering.apply import cast
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.registry import OutSpec, lowers
@@ -35,7 +33,7 @@ def is_signed(x: Any) -> bool:
 
 def aligned(*arrays: Any) -> list[Any]:
     """The arrays, broadcast to their common sizes (lax functions do not broadcast)."""
-    shape = np.broadcast_shapes(*(a.shape for a in arrays))
+    shape = lax.broadcast_shapes(*(a.shape for a in arrays))
     return [a if a.shape == shape else jnp.broadcast_to(a, shape) for a in arrays]
 
 

@@ -152,10 +152,17 @@ def select_copy(self: Any, dim: int, index: Any) -> Any:
 
 
 @lowers("aten::slice_copy.Tensor")
-def slice_copy(self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+def slice_copy(
+    self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1, *, out: OutSpec
+) -> Any:
     ax = axis(dim, self.ndim)
-    first, last, _ = slice(start, end, step).indices(self.shape[ax])
-    return cut(self, ax, first, max(first, last), step)
+    size, length = self.shape[ax], out.shape[ax]
+    if isinstance(size, int) and isinstance(length, int):
+        first, last, _ = slice(start, end, step).indices(size)
+        return cut(self, ax, first, max(first, last), step)
+    first = start or 0  # sizes that vary have no order that can always be told, so the promised length decides
+    first = size + first if isinstance(first, int) and first < 0 else first
+    return lax.slice_in_dim(self, first, first + (length - 1) * step + 1, step, ax)
 
 
 @lowers("aten::diagonal_copy")
