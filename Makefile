@@ -22,6 +22,7 @@ TESTS := OMP_NUM_THREADS=1 $(PY) -m pytest -q
 INSTALLED := $(VENV)/.stamp-dependencies
 BUILT := $(VENV)/.stamp-build
 CPP := $(wildcard csrc/*.cpp csrc/*.h tests/cpp/*.cpp tests/cpp/*.h)
+C := $(wildcard src/torus/bundle/c/*.[ch] tests/bundle/*.c)
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -67,14 +68,14 @@ lint: $(INSTALLED) ## ruff, mypy, clang-format, cppcheck
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/clang-format --dry-run -Werror $(CPP)
+	$(VENV)/bin/clang-format --dry-run -Werror $(CPP) $(C)
 	$(VENV)/bin/cppcheck --quiet --error-exitcode=1 --std=c++20 --language=c++ --inline-suppr -j $(JOBS) \
 	  --enable=warning,performance,portability --suppressions-list=.cppcheck/suppressions.txt --library=.cppcheck/torch.cfg $(CPP)
 
 format: $(INSTALLED) ## rewrite Python and C++ sources in the project's style
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
-	$(VENV)/bin/clang-format -i $(CPP)
+	$(VENV)/bin/clang-format -i $(CPP) $(C)
 
 bench: setup ## benchmarks against CPU eager and whatever else is installed, measured side by side
 	OMP_NUM_THREADS=1 $(PY) -m benchmarks $(BENCH_ARGS)
