@@ -23,11 +23,13 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name == "export":
-        from torus.backend.compile.export import export
+    import importlib
 
-        globals()[name] = export
-        return export
+    if name == "export":
+        value = importlib.import_module("torus.backend.compile.export").export
+        return globals().setdefault(name, value)
+    if name in ("bundle", "runtime"):
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -101,6 +101,7 @@ print(y.tolist()[0], runtime.counters.compiles, "jax" in sys.modules, sys.module
 def test_importing_needs_neither_torch_nor_jax_nor_numpy(python: Callable[..., Any]) -> None:
     code = "import torus.bundle; print([m for m in ('jax', 'jaxlib', 'numpy', 'safetensors') if m in sys.modules])"
     assert python(code).stdout == "[]\n"
+    assert python("import torus; print(torus.bundle.Bundle.__name__)").stdout == "Bundle\n"
     assert python("from torus.bundle import *; print(Bundle.load, write)").stdout.startswith(
         "<bound method Bundle.load"
     )
