@@ -22,7 +22,7 @@ def tpu(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """What `torch.compile(f, backend="tpu")` calls for each graph; see `Options`. Raises ValueError for a bad option."""
+    """What `torch.compile(f, backend="tpu")` calls for each graph. Raises ValueError for a bad option of `Options`."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
@@ -32,7 +32,7 @@ def tpu(
         bw_compiler=compile_graph,
         inference_compiler=compile_graph,
         partition_fn=min_cut_rematerialization_partition,
-        decompositions=decompositions(),
+        decompositions=decompositions(_is_dynamic(example_inputs)),
         keep_inference_input_mutations=True,
     )(module, example_inputs)
 
@@ -41,9 +41,31 @@ def _compile(module: torch.fx.GraphModule, example_inputs: list[Any], options: O
     return Region(module, options)
 
 
-@cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's own decompositions, for the ops that have no rule."""
-    from torch._decomp import decomposition_table
+def _is_dynamic(example_inputs: list[Any]) -> bool:
+    sizes = [s for x in example_inputs for s in (x.shape if isinstance(x, torch.Tensor) else [x])]
+    return any(isinstance(s, torch.SymInt) for s in sizes)
 
-    return {op: fn for op, fn in decomposition_table.items() if find_rule(op) is None}
+
+@cache
+def decompositions(dynamic: bool = False) -> dict[Any, Callable[..., Any]]:
+    """PyTorch's own decompositions: for the ops that have no rule, or, for dynamic sizes, into a few kinds of ops."""
+    from torch._decomp import core_aten_decompositions, decomposition_table
+
+    from torus.backend.compile.decompositions import ALWAYS, FOR_PADDING
+
+    table = {op: fn for op, fn in decomposition_table.items() if find_rule(op) is None} | ALWAYS
+    if dynamic:
+        names = [f"aten::{name}" for name in _ALSO_DECOMPOSED]
+        table |= {op: fn for op, fn in core_aten_decompositions().items() if op not in _KEPT} | FOR_PADDING
+        table |= {op: fn for op, fn in decomposition_table.items() if op.name() in names}
+    return table
+
+
+_ALSO_DECOMPOSED = (
+    "_native_batch_norm_legit_functional",
+    "_native_batch_norm_legit.no_stats",
+    "native_batch_norm_backward",
+    "native_group_norm",
+    "native_group_norm_backward",
+)
+_KEPT = {torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default}

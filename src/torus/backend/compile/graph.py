@@ -37,10 +37,10 @@ class GraphFunction:
         arguments: an array (a number for a number) for each placeholder. generator: the state for random ops.
         Raises CompileError for an op that cannot be lowered.
         """
-        return _Run(self, generator).run(arguments)
+        return Run(self, generator).run(arguments)
 
 
-class _Run:
+class Run:
     """One walk through the nodes; `values` has what each of them gave."""
 
     def __init__(self, function: GraphFunction, generator: Any) -> None:
@@ -84,11 +84,13 @@ class _Run:
         fake = node.meta.get("val")
         if isinstance(fake, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self.bindings.value(fake)
+        if node.target is torch.ops.aten.as_strided.default:
+            _check_whole(node.args[0])
         args = [self.operand(a) for a in node.args]
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
-        outs = [self.bindings.spec(f) for f in _tensors(fake)]
+        outs = [self.bindings.spec(f) for f in tensors(fake)]
         results = iter(lower_call(node.target, args, kwargs, outs, self.random_state(node)))
-        return _nest(fake, results)
+        return nest(fake, results)
 
     def python(self, node: Any) -> Any:
         """Arithmetic on sizes, and picking from the results of an op."""
@@ -128,8 +130,7 @@ class _Run:
 
     def array(self, value: Any) -> Any:
         """The array of a graph output; None for what is none."""
-        found = self.values[value] if isinstance(value, torch.fx.Node) else value
-        return found
+        return self.values[value] if isinstance(value, torch.fx.Node) else value
 
 
 def written_placeholders(graph: Any) -> list[Any]:
@@ -153,16 +154,26 @@ def _attribute(module: Any, name: str) -> Any:
     return value
 
 
-def _tensors(fake: Any) -> list[Any]:
+def _check_whole(node: Any) -> None:
+    """`as_strided` of an argument sees its storage, of which a graph gets no more than the argument."""
+    fake = node.meta.get("val")
+    if node.op == "placeholder" and isinstance(fake, torch.Tensor):
+        nbytes = fake.untyped_storage().nbytes()
+        if fake.storage_offset() != 0 or nbytes != fake.numel() * fake.element_size():
+            raise NotImplementedError("as_strided of a part of a storage")
+
+
+def tensors(fake: Any) -> list[Any]:
     """The tensors (None for those left out) that a node gives, in order."""
     if isinstance(fake, (list, tuple)):
-        return [f for value in fake for f in _tensors(value)]
+        return [f for value in fake for f in tensors(value)]
     return [fake] if fake is None or isinstance(fake, torch.Tensor) else []
 
 
-def _nest(fake: Any, results: Any) -> Any:
+def nest(fake: Any, results: Any) -> Any:
+    """Results, one after another, in the lists in which a node gives them."""
     if isinstance(fake, (list, tuple)):
-        return [_nest(value, results) for value in fake]
+        return [nest(value, results) for value in fake]
     return next(results) if fake is None or isinstance(fake, torch.Tensor) else fake
 
 
@@ -186,9 +197,7 @@ def _explain(node: Any, error: Exception) -> str:
 
 def promised(fakes: Sequence[Any], bindings: Bindings) -> list[Any]:
     """Dtype, sizes and strides of each tensor that a graph gives, as PyTorch's meta kernels promise them."""
-    return [
-        None if f is None else (f.dtype, bindings.sizes(f.shape), bindings.sizes(f.stride())) for f in fakes
-    ]
+    return [None if f is None else (f.dtype, bindings.sizes(f.shape), bindings.sizes(f.stride())) for f in fakes]
 
 
 Outs = Sequence[OutSpec]

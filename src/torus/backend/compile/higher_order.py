@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torus.backend.eager.seam import LINALG_CHECK
 from torus.backend.lowering.apply import Context, current, tracing
 from torus.backend.lowering.lazy import jax, jnp, lax
 
@@ -110,3 +111,17 @@ def invoke_subgraph(run: Any, subgraph: Any, identifier: Any, *operands: Any) ->
 def hints_wrapper(run: Any, body: Any, operands: Any, kwargs: Any, hints: Any = None) -> list[Any]:
     """A subgraph with remarks that change no value."""
     return list(function_of(run, body)(*operands))
+
+
+@_lowers("with_effects")
+def with_effects(run: Any, token: Any, op: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    """An op that is kept in order by a token; here a check of a factorization, which raises after the run."""
+    if op is not torch.ops.aten._linalg_check_errors.default:
+        raise NotImplementedError(f"{op} has an effect, which a program cannot have")
+    info, name = args[0].reshape(-1), args[1]
+    context = current()
+    if context.checks is not None and info.size:
+        bad = info != 0
+        report = jnp.stack([jnp.any(bad).astype("int64"), info[jnp.argmax(bad)].astype("int64")])
+        context.checks.append((report, f"{LINALG_CHECK}{name}: the factorization failed (info {{value}})"))
+    return [token]

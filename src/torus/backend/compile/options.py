@@ -17,7 +17,7 @@ class Options:
     """Options of a compiled function.
 
     async_compile: compile in the background; until the program is there, the graph runs op by op.
-    num_dynamic_buckets, bucket_size: for dynamic sizes: the most programs, and the step between their sizes (0: chosen).
+    num_dynamic_buckets, bucket_size: for dynamic sizes: the most programs, and the step between their sizes (0: any).
     serializable: keep the program in the cache on disk.
     debug_callback: called with a `torch.tpu.compiler.CompiledProgram` after each compile.
     name: names the graph in messages and dumps.

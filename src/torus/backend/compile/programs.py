@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,8 +27,10 @@ _programs: dict[str, GraphProgram] = {}
 class GraphProgram:
     """A graph that the core runs like an op; equal graphs are one. Kept as long as the process, as programs are."""
 
-    def __init__(self, name: str, module: torch.fx.GraphModule, options: Options) -> None:
-        self.name, self.module, self.options = name, module, options
+    def __init__(
+        self, name: str, module: torch.fx.GraphModule, options: Options, symbols: Sequence[Any] | None
+    ) -> None:
+        self.name, self.module, self.options, self.symbols = name, module, options, symbols
         self.function = GraphFunction(module)
         self.fakes = [p.meta.get("val") for p in self.function.placeholders]
         self.results = [_fake(o) for o in _outputs(module.graph)]
@@ -36,12 +39,12 @@ class GraphProgram:
             "s" if not isinstance(f, torch.Tensor) else "w" if p in written else "t"
             for p, f in zip(self.function.placeholders, self.fakes)
         )
-        self.core = _C.Graph(name, kinds, self.function.draws)
+        self.core = _C.Graph(name, kinds + "r" * len(symbols or ()), self.function.draws)
 
     def bindings(self, request: Request) -> Bindings:
         """The values of symbolic sizes in one call."""
         bindings = Bindings()
-        for fake, (_, _, (kind, value)) in zip(self.fakes, request.args, strict=True):
+        for fake, (_, _, (kind, value)) in zip(self.fakes, request.args):
             if kind == "tensor":
                 bindings.bind(fake, request.tensors[value].sizes)
             elif kind == "static" and value is not None:
@@ -51,17 +54,22 @@ class GraphProgram:
     def rule(self, bindings: Bindings) -> Rule:
         """The graph as a rule, for the sizes of one call."""
         function = GraphFunction(self.module, bindings)
+        if self.symbols is not None:
+            from torus.backend.compile.dynamic.function import PaddedFunction
+
+            function = PaddedFunction(self.module, bindings, self.symbols)
         mutates = tuple(f"arg{self.function.placeholders.index(p)}" for p in function.written)
         return Rule(
             self.name, function.__call__, None, frozenset(), frozenset(), False, mutates, True, False, False, False
         )
 
 
-def program_of(module: torch.fx.GraphModule, options: Options) -> GraphProgram:
-    """The program of a graph."""
-    name = GRAPH + hashlib.sha256((describe(module) + options.key()).encode()).hexdigest()[:32]
+def program_of(module: torch.fx.GraphModule, options: Options, symbols: Sequence[Any] | None = None) -> GraphProgram:
+    """The program of a graph; with `symbols` one for padded arguments, which takes the real values of them too."""
+    text = f"{describe(module)} {options.key()} {symbols}"
+    name = GRAPH + hashlib.sha256(text.encode()).hexdigest()[:32]
     if name not in _programs:
-        _programs[name] = GraphProgram(name, module, options)
+        _programs[name] = GraphProgram(name, module, options, symbols)
     return _programs[name]
 
 

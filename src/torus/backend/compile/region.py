@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torus.backend.compile.dynamic.program import PaddedProgram, number_of, symbols_of
 from torus.backend.compile.errors import CompileError, CompileWarning
 from torus.backend.compile.options import Options
 from torus.backend.compile.programs import program_of
@@ -26,14 +27,19 @@ class Region:
         self.split = parts = split(module)
         self.program = program_of(parts.device, options)
         self.run = self.program.core.run
-        self.forwards = [s.index for s in parts.inputs] if all(s.kind == "argument" for s in parts.inputs) else None
-        self.plain = [s.index for s in parts.outputs] if all(s.kind == "device" for s in parts.outputs) else None
+        self.padded = bool(symbols_of(parts.device))
+        if self.padded:
+            self.run = PaddedProgram(parts.device, options).run
+        self.forwards = [s.number for s in parts.inputs] if all(s.kind == "argument" for s in parts.inputs) else None
+        self.plain = [s.number for s in parts.outputs] if all(s.kind == "device" for s in parts.outputs) else None
         if self.plain is not None and self.plain == list(range(len(self.plain))) and not parts.writes:
             self.plain = []
         else:
             self.plain = None
         self.all_arguments = self.forwards is not None and parts.host is None
         self.fails = False
+        self.fakes = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
+        self.numbers: dict[Any, Any] = {}
         self._warn_of_large_inputs(parts.inputs)
 
     def __call__(self, args: list[Any]) -> list[Any]:
@@ -44,10 +50,14 @@ class Region:
         try:
             return self._compiled(arguments)
         except CompileError as error:
+            if self.padded:
+                return self._for_each_size(arguments, error)
             if not self.options.falls_back:
                 raise
             self.fails = True
-            warnings.warn(f"a graph runs op by op, because it cannot be compiled: {error}", CompileWarning, stacklevel=2)
+            warnings.warn(
+                f"a graph runs op by op, because it cannot be compiled: {error}", CompileWarning, stacklevel=2
+            )
             return self._op_by_op(arguments)
 
     def _compiled(self, arguments: list[Any]) -> list[Any]:
@@ -59,15 +69,34 @@ class Region:
             arguments[index].copy_(self._pick(source, arguments, host, device))
         return [self._pick(s, arguments, host, device) for s in self.split.outputs]
 
+    def _for_each_size(self, arguments: list[Any], error: CompileError) -> list[Any]:
+        """From now on a program for each size."""
+        self.padded, self.run = False, self.program.core.run
+        warnings.warn(
+            f"a graph with dynamic sizes is compiled for each size, because it cannot be padded: {error}",
+            CompileWarning,
+            stacklevel=3,
+        )
+        return self(arguments)
+
     def _pick(self, source: Source, arguments: Sequence[Any], host: Sequence[Any], device: Sequence[Any]) -> Any:
         if source.kind == "argument":
-            return arguments[source.index]
+            return arguments[source.number]
         if source.kind == "host":
-            return host[source.index]
+            return host[source.number]
         if source.kind == "constant":
             return source.value
-        result = device[source.index]
+        if source.kind == "number":
+            return self._number(source.value)(list(arguments))
+        result = device[source.number]
         return result.cpu() if source.kind == "download" else result
+
+    def _number(self, size: Any) -> Any:
+        if not isinstance(size, torch.SymInt):
+            return lambda _: size
+        if size.node.expr not in self.numbers:
+            self.numbers[size.node.expr] = number_of(size, self.fakes)
+        return self.numbers[size.node.expr]
 
     def _op_by_op(self, args: list[Any]) -> list[Any]:
         arguments = list(args)

@@ -11,14 +11,16 @@ import torch
 
 from torus.backend.compile.graph import written_placeholders
 
-Kind = Literal["argument", "host", "device", "download", "constant"]
+Kind = Literal["argument", "host", "device", "download", "constant", "number"]
 
 
 class Source(NamedTuple):
-    """Where a value comes from: argument, host result or device result number `index`, or `value` itself."""
+    """Where a value comes from: argument, host result or device result number `number`, `value` itself, or a symbolic
+    number `value` of the arguments' sizes.
+    """
 
     kind: Kind
-    index: int = -1
+    number: int = -1
     value: Any = None
 
 
@@ -65,9 +67,7 @@ class _Splitter:
                 self.host.add(node)
         elif node.op == "call_function":
             sources = node.all_input_nodes
-            if isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)) and all(
-                s.op == "placeholder" or s in self.numbers for s in sources
-            ):
+            if _is_number(value) and all(s.op == "placeholder" or s in self.numbers for s in sources):
                 self.numbers.add(node)
             elif on_host(value) and all(self.on_host(s) for s in sources):
                 self.host.add(node)
@@ -99,6 +99,8 @@ class _Splitter:
             return Source("argument", self.arguments[value])
         if value in self.host or value in self.numbers:
             return Source("host", self.host_result(value))
+        if _is_number(value.meta.get("val")):
+            return Source("number", value=value.meta["val"])
         if value.op == "get_attr":
             return Source("constant", value=_attribute(self.module, value.target))
         return Source("download" if on_host(value.meta.get("val")) else "device", results[value])
@@ -144,12 +146,14 @@ class _Splitter:
             if isinstance(n, torch.fx.Node)
             and n.op == "call_function"
             and n not in self.host
-            and n not in self.numbers
+            and not _is_number(n.meta.get("val"))
         )
         wanted = [n for n in ours if n in outputs or self.copied_to_host(n)]
         graph.output([made[n] for n in wanted])
         # Nothing but the results counts; random draws stay in step with eager mode's even where they are not used.
-        graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or n.target is torch.ops.aten.copy_.default)
+        graph.eliminate_dead_code(
+            lambda n: n.op in ("placeholder", "output") or n.target is torch.ops.aten.copy_.default
+        )
         return torch.fx.GraphModule(self.module, graph), inputs, {n: i for i, n in enumerate(wanted)}
 
     def on_device(self, node: Any) -> bool:
@@ -177,18 +181,24 @@ class _Splitter:
             if node.op == "placeholder" or node in self.host or node in self.numbers or self.is_subgraph(node):
                 made[node] = graph.node_copy(node, lambda n: made[n])
         graph.output([made[n] for n in self.host_results])
-        graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output") or n.target is torch.ops.aten.copy_.default)
+        graph.eliminate_dead_code(
+            lambda n: n.op in ("placeholder", "output") or n.target is torch.ops.aten.copy_.default
+        )
         return torch.fx.GraphModule(self.module, graph)
 
     def is_subgraph(self, node: Any) -> bool:
         return node.op == "get_attr" and isinstance(_attribute(self.module, node.target), torch.fx.GraphModule)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
 def _constant(module: Any, node: Any) -> Any:
     return _attribute(module, node.target)
 
 
-def _attribute(module: Any, name: str) -> Any:
+def _attribute(module: Any, name: Any) -> Any:
     return operator.attrgetter(name)(module)
 
 

@@ -30,11 +30,16 @@ class Bindings:
         expression = _expression(size)
         if expression is None:
             return size
+        known = self.number(expression)
+        return bool(known) if isinstance(size, torch.SymBool) else known
+
+    def number(self, expression: Any) -> Any:
+        """An expression of symbols as a number."""
         known = expression.subs(self._values)
         if known.free_symbols:
             names = ", ".join(sorted(map(str, known.free_symbols)))
-            raise NotImplementedError(f"the size {size} depends on values that are computed ({names})")
-        return bool(known) if isinstance(size, torch.SymBool) else _number(known)
+            raise NotImplementedError(f"the size {expression} depends on values that are computed ({names})")
+        return known if known.is_Boolean else _number(known)
 
     def sizes(self, sizes: Sequence[Any]) -> tuple[int, ...]:
         """Each of `sizes` as a number."""

@@ -25,6 +25,8 @@ from torus.runtime import host_memory, is_ready, prefetch
 
 GRAPH = "graph:"
 """How the names of compiled graphs begin."""
+LINALG_CHECK = "linalg:"
+"""How the message of a check begins whose failure is PyTorch's LinAlgError."""
 
 __all__ = [
     "build",
@@ -74,7 +76,8 @@ def _fingerprint() -> str:
     """What beside the signature decides a program: our own code, the core's too, and PyTorch's version."""
     root = Path(lowering.__file__).parent
     core = hashlib.sha256(Path(_C.__file__).read_bytes()).hexdigest()
-    sources = [runtime.source_fingerprint(directory) for directory in (root, root.parent / "eager")]
+    directories = (root, root.parent / "eager", root.parent / "compile", root.parent / "compile" / "dynamic")
+    sources = [runtime.source_fingerprint(directory) for directory in directories]
     return " ".join([torch.__version__, core, *sources])
 
 
@@ -140,11 +143,16 @@ def load(recipe: Recipe) -> tuple[Any, Any]:
 
 
 def raise_failed_checks(messages: list[str], reports: list[Any]) -> None:
-    """Raise IndexError for the first index check that failed. Waits for the program."""
+    """Raise for the first check that failed: IndexError, of a factorization LinAlgError. Waits for the program."""
     for message, report in zip(messages, reports, strict=True):
         failed, value = runtime.to_numpy(report)
         if failed:
-            raise IndexError(message.format(value=int(value)))
+            text = message.format(value=int(value))
+            if text.startswith(LINALG_CHECK):
+                raise torch.linalg.LinAlgError(  # type: ignore[attr-defined]
+                    text.removeprefix(LINALG_CHECK)
+                )
+            raise IndexError(text)
 
 
 def resize_bytes(array: Any, nbytes: int, device: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,7 +100,7 @@ def channel_shuffle(self: Any, groups: int) -> Any:
 def pixel_shuffle(self: Any, upscale_factor: int) -> Any:
     *lead, c, h, w = self.shape
     f = upscale_factor
-    split = self.reshape(-1, c // f**2, f, f, h, w)
+    split = self.reshape(math.prod(lead), c // f**2, f, f, h, w)
     return split.transpose(0, 1, 4, 2, 5, 3).reshape(*lead, c // f**2, h * f, w * f)
 
 
@@ -107,7 +108,7 @@ def pixel_shuffle(self: Any, upscale_factor: int) -> Any:
 def pixel_unshuffle(self: Any, downscale_factor: int) -> Any:
     *lead, c, h, w = self.shape
     f = downscale_factor
-    split = self.reshape(-1, c, h // f, f, w // f, f)
+    split = self.reshape(math.prod(lead), c, h // f, f, w // f, f)
     return split.transpose(0, 1, 3, 5, 2, 4).reshape(*lead, c * f**2, h // f, w // f)
 
 

@@ -22,8 +22,12 @@ VIEWS = {
             "view_as_real _conj _neg_view"
         ).split()
     )
-} | {"aten::_unsafe_view": "aten::view_copy", "aten::_reshape_copy": "aten::view_copy"}
-"""A view -> the rule that computes it."""
+} | {
+    "aten::_unsafe_view": "aten::view_copy",
+    "aten::_reshape_copy": "aten::view_copy",
+    "prims::where": "aten::where.self",
+}
+"""A view, or another name of an op -> the rule that computes it."""
 
 
 @lowers(

@@ -1,0 +1,1 @@
+"""Dynamic sizes: padded programs, and what their ops must take care of."""
