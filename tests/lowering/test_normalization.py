@@ -149,6 +149,13 @@ def test_rms_norm_and_its_gradient(weight: torch.Tensor | None) -> None:
     agrees(aten._fused_rms_norm_backward.default, *args, reference=tuple(gradients))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_rms_norm_without_epsilon_takes_that_of_the_accumulator(dtype: torch.dtype) -> None:
+    x = (X * 1e-3).to(dtype)
+    expected = torch.nn.functional.rms_norm(x, [2])
+    torch.testing.assert_close(evaluate(aten._fused_rms_norm.default, x, [2], None, None)[0], expected)
+
+
 def test_every_rule_has_a_case() -> None:
     rms = [aten._fused_rms_norm.default, aten._fused_rms_norm_backward.default]
     assert not unexercised(normalization, [*IN_PLACE, *EVALUATION, *rms, *(case[0] for case in CASES)])

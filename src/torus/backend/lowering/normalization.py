@@ -81,8 +81,8 @@ def layer_norm_backward(
 
 @lowers("aten::_fused_rms_norm")
 def rms_norm(x: Any, normalized_shape: Sequence[int], weight: Any, eps: Any, *, out: tuple[OutSpec, OutSpec]) -> Any:
-    epsilon = jnp.finfo(x.dtype).eps if eps is None else eps
     x = widen(x)
+    epsilon = jnp.finfo(x.dtype).eps if eps is None else eps  # of float32 for half precisions, as on the CPU
     axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     number = jnp.asarray(count(x, axes), x.dtype)
     rstd = lax.rsqrt(jnp.sum(x * x, axes, keepdims=True) / number + jnp.asarray(epsilon, x.dtype))
