@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/python_numbers.h>
 
 #include "dispatch.h"
+#include "launch.h"
 #include "program.h"
 #include "trace.h"
 
@@ -57,16 +58,20 @@ c10::IValue to_value(PyObject* object) {
 Graph::Graph(const std::string& name, const std::string& kinds, uint32_t draws)
     : info_(arguments_of(kinds), traits_of(name, kinds, draws)) {}
 
-std::vector<at::Tensor> Graph::run(const pybind11::list& arguments) const {
-  TORCH_CHECK_VALUE(arguments.size() == info_.args.size(), info_.name, " takes ", info_.args.size(),
-                    " arguments, got ", arguments.size());
-  drain_garbage();
+namespace {
+
+std::vector<c10::IValue> to_values(const OpInfo& info, const pybind11::list& arguments) {
+  TORCH_CHECK_VALUE(arguments.size() == info.args.size(), info.name, " takes ", info.args.size(), " arguments, got ",
+                    arguments.size());
   std::vector<c10::IValue> values;
   values.reserve(arguments.size());
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(arguments.ptr()); ++i) {
     values.push_back(to_value(PyList_GET_ITEM(arguments.ptr(), i)));
   }
-  Signature signature(info_, values);
+  return values;
+}
+
+Entry& find_entry(const Signature& signature, at::ArrayRef<c10::IValue> values) {
   const auto hash = hash_key(signature.key());
   auto* entry = program_table().find(signature.key(), hash);
   if (entry == nullptr) {
@@ -74,8 +79,24 @@ std::vector<at::Tensor> Graph::run(const pybind11::list& arguments) const {
     made->key = signature.key();
     entry = program_table().insert(std::move(made), hash);
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(entry->kind == Entry::kProgram, "no lowering of ", info_.name, " for these arguments");
-  return launch(*entry, signature);
+  TORCH_CHECK_NOT_IMPLEMENTED(entry->kind == Entry::kProgram, "no lowering of ", signature.op().name,
+                              " for these arguments");
+  return *entry;
+}
+
+} // namespace
+
+std::vector<at::Tensor> Graph::run(const pybind11::list& arguments) const {
+  drain_garbage();
+  const auto values = to_values(info_, arguments);
+  Signature signature(info_, values);
+  return launch(find_entry(signature, values), signature);
+}
+
+void Graph::prepare(const pybind11::list& arguments) const {
+  const auto values = to_values(info_, arguments);
+  const Signature signature(info_, values);
+  load_program(find_entry(signature, values));
 }
 
 } // namespace torus

@@ -17,6 +17,8 @@ class Graph {
   // Runs it on `arguments`: tensors of this device, tensors of the CPU (copied to the device, those without dimensions
   // as numbers), numbers, None. Gives the new tensors.
   std::vector<at::Tensor> run(const pybind11::list& arguments) const;
+  // Has the program for such arguments made, and in memory.
+  void prepare(const pybind11::list& arguments) const;
 
  private:
   OpInfo info_;

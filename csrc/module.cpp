@@ -161,7 +161,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<Graph>(m, "Graph")
       .def(py::init<const std::string&, const std::string&, uint32_t>(), py::arg("name"), py::arg("kinds"),
            py::arg("draws"))
-      .def("run", &Graph::run);
+      .def("run", &Graph::run)
+      .def("prepare", &Graph::prepare);
   m.def("last_launched", [](int device) -> py::object {
     auto* array = last_launched(static_cast<c10::DeviceIndex>(device));
     return array == nullptr ? py::none() : py::reinterpret_borrow<py::object>(array);

@@ -158,6 +158,15 @@ SETTINGS: tuple[Setting, ...] = (
         _boolean,
     ),
     Setting(
+        "compile_dump",
+        "path",
+        None,
+        ("TORUS_COMPILE_DUMP",),
+        "A folder for the texts of what torch.compile makes: ATen graph, StableHLO, optimized HLO, cost.",
+        lambda text: Path(text).expanduser(),
+        "none",
+    ),
+    Setting(
         "launch_blocking",
         "bool",
         False,

@@ -234,6 +234,34 @@ def extra_bytes(executable: Any) -> int:
         return 0
 
 
+def optimized_hlo(executable: Any) -> str:
+    """The HLO of an executable after all optimizations; empty where the runtime does not say."""
+    try:
+        return "\n".join(module.to_string() for module in executable.hlo_modules())
+    except Exception:
+        return ""
+
+
+def memory_of(executable: Any) -> dict[str, int]:
+    """Bytes that an executable needs; empty where the runtime does not say."""
+    try:
+        stats = executable.get_compiled_memory_stats()
+    except Exception:
+        return {}
+    names = {"arguments": "argument", "results": "output", "temporaries": "temp", "reused": "alias"}
+    return {name: int(getattr(stats, f"{field}_size_in_bytes")) for name, field in names.items()}
+
+
+def cost_of(executable: Any) -> dict[str, float]:
+    """The compiler's estimates for an executable; empty where the runtime does not say."""
+    try:
+        found = executable.cost_analysis()
+    except Exception:
+        return {}
+    first = found[0] if isinstance(found, list) else found
+    return {str(key): float(value) for key, value in dict(first).items()}
+
+
 def bind(executable: Any, out_avals: Sequence[Aval], device: Any) -> tuple[Callable[..., Any], list[Any]]:
     """``(execute, handlers)``: ``execute(arrays).consume_with_handlers(handlers)`` is the list of results."""
     placement = Placement(device)

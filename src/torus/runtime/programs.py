@@ -136,7 +136,12 @@ class ProgramCache:
     # The three calls of the core
 
     def get_or_compile(
-        self, stablehlo: str | bytes, out_avals: Sequence[Aval], device_index: int, options: dict[str, Any]
+        self,
+        stablehlo: str | bytes,
+        out_avals: Sequence[Aval],
+        device_index: int,
+        options: dict[str, Any],
+        keep: bool = True,
     ) -> Program:
         """See the function of this name."""
         components = keys.program(stablehlo, options, self._environment(device_index))
@@ -145,7 +150,7 @@ class ProgramCache:
             (key, device_index),
             lambda: (
                 self._kept(key, device_index)
-                or self._compile(key, components, stablehlo, out_avals, device_index, options)
+                or self._compile(key, components, stablehlo, out_avals, device_index, options, keep)
             ),
         )
 
@@ -273,6 +278,7 @@ class ProgramCache:
         out_avals: Sequence[Aval],
         device_index: int,
         options: dict[str, Any],
+        keep: bool,
     ) -> Program:
         from torus.runtime import jaxlib_adapter as adapter
 
@@ -292,7 +298,8 @@ class ProgramCache:
         self._misses.know(components)
         about = {"compile_seconds": round(seconds, 6), "summary": record["summary"], "created": record["time"]}
         kernels = adapter.needs_kernels(stablehlo)
-        self._save(program, about | {"components": components, "out_avals": program.out_avals, "kernels": kernels})
+        if keep:
+            self._save(program, about | {"components": components, "out_avals": program.out_avals, "kernels": kernels})
         return program
 
     def _save(self, program: Program, header: dict[str, Any]) -> None:
@@ -411,14 +418,15 @@ def get_or_compile(
     out_avals: Sequence[Aval],
     device_index: int = 0,
     compiler_options: dict[str, Any] | None = None,
+    keep: bool = True,
 ) -> Program:
     """The program for a StableHLO module on a device: from memory, disk or the shared store, else compiled (and saved).
 
     `out_avals` are the ``(shape, dtype name)`` of its results. `compiler_options` are XLA debug options by name, for
-    this program only; they are part of its key. Raises the compiler's error for a program that does not compile, and
-    CacheMiss where compiling is forbidden.
+    this program only; they are part of its key. `keep`: save what is compiled. Raises the compiler's error for a
+    program that does not compile, and CacheMiss where compiling is forbidden.
     """
-    return cache.get_or_compile(stablehlo, out_avals, device_index, compiler_options or {})
+    return cache.get_or_compile(stablehlo, out_avals, device_index, compiler_options or {}, keep)
 
 
 def lookup_signature(key: bytes, device_index: int = 0) -> tuple[Program, bytes] | None:

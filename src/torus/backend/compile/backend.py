@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch._dynamo import trace_rules
 
+from torus.backend.compile import flex_attention
 from torus.backend.compile.nodes import find_rule
 from torus.backend.compile.options import Options
 from torus.backend.compile.region import Region
 
 trace_rules.add("torus")  # Dynamo does not look into the device's own functions
+flex_attention.accept_device()
 
 
 def tpu(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torus.backend.compile import flex_attention as dense
 from torus.backend.eager.seam import LINALG_CHECK
 from torus.backend.lowering.apply import Context, current, tracing
 from torus.backend.lowering.lazy import jax, jnp, lax
@@ -125,3 +126,40 @@ def with_effects(run: Any, token: Any, op: Any, *args: Any, **kwargs: Any) -> li
         report = jnp.stack([jnp.any(bad).astype("int64"), info[jnp.argmax(bad)].astype("int64")])
         context.checks.append((report, f"{LINALG_CHECK}{name}: the factorization failed (info {{value}})"))
     return [token]
+
+
+@_lowers("flex_attention")
+def flex_attention(
+    run: Any, query: Any, key: Any, value: Any, score_mod: Any, block_mask: Any, scale: Any, options: Any, *buffers: Any
+) -> list[Any]:
+    """Attention with a subgraph that changes the scores, and one that masks them."""
+    functions = (function_of(run, score_mod), function_of(run, block_mask[-1]))
+    return list(dense.attention(query, key, value, *functions, scale, *_two(buffers)))
+
+
+@_lowers("flex_attention_backward")
+def flex_attention_backward(
+    run: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    out: Any,
+    log_sum: Any,
+    grad_out: Any,
+    grad_log_sum: Any,
+    score_mod: Any,
+    joint: Any,
+    block_mask: Any,
+    scale: Any,
+    options: Any,
+    *buffers: Any,
+) -> list[Any]:
+    """Its gradients, found anew from the subgraphs of the forward pass."""
+    score_buffers, mask_buffers = _two(buffers)
+    rest = (function_of(run, score_mod), function_of(run, block_mask[-1]), scale, mask_buffers)
+    return list(dense.gradients(grad_out, grad_log_sum, (query, key, value), score_buffers, rest))
+
+
+def _two(buffers: Any) -> tuple[Any, Any]:
+    """The tensors that the function of scores and that of masks take, each () when left out."""
+    return (*buffers, (), ())[:2]

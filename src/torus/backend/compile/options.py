@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from torus import settings
+from torus import runtime, settings
 
+_QUICK: dict[str, dict[str, Any]] = {}
+_EFFORT: dict[str, dict[str, Any]] = {}
+"""XLA's options by platform."""
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -24,8 +27,8 @@ class Options:
     fallback: run a graph that cannot be compiled op by op, with one warning; False raises instead. None follows the
         setting TORUS_COMPILE_FALLBACK.
     compiler_options: XLA options by name, for these programs only.
-    mode: `"reduce-overhead"` also gives the memory of saved tensors to the results; `"max-autotune"` lets XLA take
-        longer over each program.
+    mode: `"reduce-overhead"` does not check indices on the host platform, as accelerators do not, so that no call waits
+        for its program; `"max-autotune"` lets XLA take longer over each program.
     """
 
     async_compile: bool = False
@@ -62,7 +65,13 @@ class Options:
         """XLA's options for the programs."""
         from torus.backend.compile.compiler import current_options
 
-        return dict(self.compiler_options) | current_options()
+        effort = _EFFORT if self.mode.startswith("max-autotune") else _QUICK
+        return effort.get(runtime.platform_name(), {}) | dict(self.compiler_options) | current_options()
+
+    @property
+    def checks_indices(self) -> bool:
+        """Whether out-of-range indices raise where the platform checks them."""
+        return self.mode != "reduce-overhead"
 
     def key(self) -> str:
         """What of the options decides a program."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import re
 from collections.abc import Sequence
@@ -12,16 +13,20 @@ import torch
 from torus import _C, runtime
 from torus.backend.compile.errors import CompileError
 from torus.backend.compile.graph import GraphFunction, promised
+from torus.backend.compile.inspect import CompiledProgram, report
 from torus.backend.compile.options import Options
 from torus.backend.compile.symbols import Bindings
 from torus.backend.device import numerics
 from torus.backend.eager.build import Builder, Plan
-from torus.backend.eager.recipe import Recipe
+from torus.backend.eager.recipe import Recipe, convolution_options
 from torus.backend.eager.request import Request
 from torus.backend.eager.seam import GRAPH
 from torus.backend.lowering.registry import Rule
+from torus.runtime.counting import counters
 
 _programs: dict[str, GraphProgram] = {}
+made: collections.deque[CompiledProgram] = collections.deque(maxlen=1000)
+"""What was compiled, or found in the cache by its text."""
 
 
 class GraphProgram:
@@ -80,19 +85,34 @@ def build_graph(key: bytes, request: Request, check_bounds: bool) -> tuple[Any, 
     """
     program = _programs[request.rule]
     try:
-        bindings = program.bindings(request)
-        promises = promised(program.results, bindings)
-        builder = Builder(request, program.rule(bindings), promises, runtime.platform_name(), check_bounds)
-        text, out_avals = runtime.lower(builder.function, builder.avals, request.device)
-        builder.plan.options = numerics.compiler_options() | program.options.xla_options()
-        text, builder.plan.donated = donate_written(text, builder.plan, request)
-        recipe = Recipe.lowered(key, request.device, builder.plan, text, out_avals)
-        recipe.program()
+        recipe = _recipe(program, key, request, check_bounds and program.options.checks_indices)
+        before = counters.compiles
+        compiled = recipe.program(keep=program.options.serializable)
     except CompileError:
         raise
     except Exception as error:
         raise CompileError(f"{program.options.name or request.rule} cannot be compiled: {error}") from error
+    shown = CompiledProgram(
+        program.options.name or program.name,
+        str(program.module.graph),
+        recipe.text,
+        counters.compiles > before,
+        compiled.executable,
+    )
+    made.append(shown)
+    report(shown, program.options.debug_callback)
     return recipe.answer()
+
+
+def _recipe(program: GraphProgram, key: bytes, request: Request, check_bounds: bool) -> Recipe:
+    bindings = program.bindings(request)
+    promises = promised(program.results, bindings)
+    builder = Builder(request, program.rule(bindings), promises, runtime.platform_name(), check_bounds)
+    text, out_avals = runtime.lower(builder.function, builder.avals, request.device)
+    options = numerics.compiler_options() | convolution_options(runtime.platform_name(), text)
+    builder.plan.options = options | program.options.xla_options()
+    text, builder.plan.donated = donate_written(text, builder.plan, request)
+    return Recipe.lowered(key, request.device, builder.plan, text, out_avals)
 
 
 def donate_written(text: str, plan: Plan, request: Request) -> tuple[str, list[int]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torus.backend.compile.background import Background
 from torus.backend.compile.dynamic.program import PaddedProgram, number_of, symbols_of
 from torus.backend.compile.errors import CompileError, CompileWarning
 from torus.backend.compile.options import Options
@@ -31,12 +32,12 @@ class Region:
         if self.padded:
             self.run = PaddedProgram(parts.device, options).run
         self.forwards = [s.number for s in parts.inputs] if all(s.kind == "argument" for s in parts.inputs) else None
-        self.plain = [s.number for s in parts.outputs] if all(s.kind == "device" for s in parts.outputs) else None
-        if self.plain is not None and self.plain == list(range(len(self.plain))) and not parts.writes:
-            self.plain = []
-        else:
-            self.plain = None
-        self.all_arguments = self.forwards is not None and parts.host is None
+        plain = parts.outputs == [Source("device", i) for i in range(len(parts.outputs))] and not parts.writes
+        self.direct = plain and parts.host is None and self.forwards is not None
+        """Whether the device does it all."""
+        self.background: Background | None = None
+        if options.async_compile and self.direct and not self.padded:
+            self.background = Background(self.program.core.prepare)
         self.fails = False
         self.fakes = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
         self.numbers: dict[Any, Any] = {}
@@ -61,8 +62,13 @@ class Region:
             return self._op_by_op(arguments)
 
     def _compiled(self, arguments: list[Any]) -> list[Any]:
-        if self.all_arguments and self.plain is not None:
-            return self.run([arguments[i] for i in self.forwards or ()])
+        if self.direct:
+            inputs = [arguments[i] for i in self.forwards or ()]
+            if self.background is not None:
+                if not self.background.ready(inputs):
+                    return self._op_by_op(arguments)
+                self.background = None
+            return self.run(inputs)
         host = self.split.host(*arguments) if self.split.host is not None else ()
         device = self.run([self._pick(s, arguments, host, ()) for s in self.split.inputs])
         for index, source in self.split.writes:

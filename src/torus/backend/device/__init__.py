@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from torus.backend.compile import compiler, hint
 from torus.backend.device import amp, cache, counting, forking, memory, modes, numerics, random, streams
 from torus.backend.device.amp import get_amp_supported_dtype, is_bf16_supported
 from torus.backend.device.counting import counters, fallbacks, reset_counters
@@ -65,7 +66,7 @@ from torus.backend.device.streams import (
     stream,
 )
 
-SUBMODULES = (amp, cache, memory, random, streams)
+SUBMODULES = (amp, cache, compiler, memory, random, streams)
 """Importable as ``torch.tpu.<name>`` too."""
 
 _initialized = True  # the generators are: checkpoint asks before it keeps their state
@@ -130,6 +131,7 @@ class _DeviceModule(ModuleType):
 
 sys.modules[__name__].__class__ = _DeviceModule
 counting.apply_settings()
+hint.install()
 modes.apply_settings()
 
 __all__ = [
@@ -142,6 +144,7 @@ __all__ = [
     "amp",
     "cache",
     "can_device_access_peer",
+    "compiler",
     "counters",
     "current_device",
     "current_stream",

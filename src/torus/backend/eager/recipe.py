@@ -60,22 +60,23 @@ class Recipe:
         with contextlib.suppress(RuntimeError):
             self._program = compiling.submit(self._make)
 
-    def program(self) -> Program:
-        """The program, waited for or made now. Raises what the compiler raises."""
+    def program(self, keep: bool = True) -> Program:
+        """The program, waited for or made now (`keep`: and saved). Raises what the compiler raises."""
         if isinstance(self._program, Future):
             self._program = self._program.result()
         if self._program is None:
-            self._program = self._make()
+            self._program = self._make(keep)
         return self._program
 
-    def _make(self) -> Program:
+    def _make(self, keep: bool = True) -> Program:
         text = self.text
         options = self.plan.options
         if options is None:
             options = compiler_options(runtime.platform_name(), text)
-        program = runtime.programs.get_or_compile(text, self.out_avals, self.device, options)
-        metadata = written.encode(self.plan, self._text, self.out_avals)
-        runtime.programs.record_signature(self.key, program, metadata)
+        program = runtime.programs.get_or_compile(text, self.out_avals, self.device, options, keep)
+        if keep:
+            metadata = written.encode(self.plan, self._text, self.out_avals)
+            runtime.programs.record_signature(self.key, program, metadata)
         return program
 
     def answer(self) -> tuple[Any, ...]:

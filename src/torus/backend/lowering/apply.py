@@ -75,6 +75,16 @@ def check_bounds(index: Any, size: int, dim: int, what: str = "index", *, lower:
     context.checks.append((report, f"{what} {{value}} is out of bounds for dimension {dim} with size {size}"))
 
 
+def check_factorization(info: Any, message: str) -> None:
+    """Record that every `info` must be 0; the first other one becomes a LinAlgError, `message` with its ``{value}``."""
+    checks = current().checks
+    if checks is None or info.size == 0:
+        return
+    flat = lax.convert_element_type(info.reshape(-1), "int64")
+    bad = flat != 0
+    checks.append((jnp.stack([jnp.any(bad).astype("int64"), flat[jnp.argmax(bad)]]), f"linalg:{message}"))
+
+
 def promoted_dtype(operands: Sequence[Operand]) -> str:
     """`torch.result_type` over operands of the three categories."""
     result: torch.dtype | None = None

@@ -7,26 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from torus.backend.lowering.apply import cast
+from torus.backend.lowering.apply import cast, check_factorization
+from torus.backend.lowering.elementwise import is_complex
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.matmul import precision
 from torus.backend.lowering.registry import OutSpec, lowers
 
 
-def _adjoint(x: Any) -> Any:
+def adjoint_of(x: Any) -> Any:
     x = jnp.swapaxes(x, -1, -2)
-    return lax.conj(x) if jnp.issubdtype(x.dtype, jnp.complexfloating) else x
+    return lax.conj(x) if is_complex(x) else x
 
 
-def _matmul(a: Any, b: Any) -> Any:
+def product(a: Any, b: Any) -> Any:
     return jnp.matmul(a, b, precision=precision())
 
 
-def _eye_like(x: Any, rows: int, columns: int) -> Any:
+def eye_like(x: Any, rows: int, columns: int) -> Any:
     return jnp.broadcast_to(jnp.eye(rows, columns, dtype=x.dtype), (*x.shape[:-2], rows, columns))
 
 
-def _first_true(bad: Any) -> Any:
+def first_true(bad: Any) -> Any:
     """1 + index of the first True along the last axis, 0 if there is none."""
     if bad.shape[-1] == 0:
         return jnp.zeros(bad.shape[:-1], "int32")
@@ -38,12 +39,12 @@ def _first_true(bad: Any) -> Any:
 
 @lowers("aten::linalg_cholesky_ex")
 def cholesky_ex(x: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
-    lower = _adjoint(x) if upper else x
+    lower = adjoint_of(x) if upper else x
     factor = lax.linalg.cholesky(lower, symmetrize_input=False)
     failed = jnp.any(_isnan_diagonal(factor))
     info = lax.cond(failed, _first_bad_minor, lambda a: jnp.zeros(a.shape[:-2], "int32"), lower)
     factor = jnp.tril(factor)
-    return (_adjoint(factor) if upper else factor), info
+    return (adjoint_of(factor) if upper else factor), info
 
 
 def _isnan_diagonal(x: Any) -> Any:
@@ -55,7 +56,7 @@ def _isnan_diagonal(x: Any) -> Any:
 def _first_bad_minor(x: Any) -> Any:
     """Order of the first leading minor that is not positive, by elimination. Reads the lower triangle."""
     size = x.shape[-1]
-    whole = jnp.tril(x) + _adjoint(jnp.tril(x, -1))
+    whole = jnp.tril(x) + adjoint_of(jnp.tril(x, -1))
 
     def eliminate(k: Any, state: tuple[Any, Any]) -> tuple[Any, Any]:
         rest, info = state
@@ -64,7 +65,7 @@ def _first_bad_minor(x: Any) -> Any:
         info = jnp.where((info == 0) & ~(pivot.real > 0), (k + 1).astype("int32"), info)
         step = (
             column[..., :, None] * lax.conj(column)[..., None, :]
-            if _is_complex(x)
+            if is_complex(x)
             else column[..., :, None] * column[..., None, :]
         )
         return rest - step / pivot[..., None, None], info
@@ -72,28 +73,35 @@ def _first_bad_minor(x: Any) -> Any:
     return lax.fori_loop(0, size, eliminate, (whole, jnp.zeros(x.shape[:-2], "int32")))[1]
 
 
-def _is_complex(x: Any) -> bool:
-    return bool(jnp.issubdtype(x.dtype, jnp.complexfloating))
+@lowers("aten::cholesky")
+def cholesky(x: Any, upper: bool = False) -> Any:
+    factor, info = cholesky_ex(x, upper=upper)
+    check_factorization(
+        info,
+        "cholesky: The factorization could not be completed because the input is not positive-definite "
+        "(the leading minor of order {value} is not positive-definite).",
+    )
+    return factor
 
 
 @lowers("aten::cholesky_solve")
 def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Any:
-    lower = _adjoint(factor) if upper else factor
+    lower = adjoint_of(factor) if upper else factor
     batch = jnp.broadcast_shapes(b.shape[:-2], lower.shape[:-2])
     b, lower = (jnp.broadcast_to(m, (*batch, *m.shape[-2:])) for m in (b, lower))
-    half = _triangular(lower, b, lower=True)
-    return _triangular(lower, half, lower=True, adjoint=True)
+    half = triangular(lower, b, lower=True)
+    return triangular(lower, half, lower=True, adjoint=True)
 
 
 @lowers("aten::cholesky_inverse")
 def cholesky_inverse(factor: Any, upper: bool = False) -> Any:
-    return cholesky_solve(_eye_like(factor, factor.shape[-1], factor.shape[-1]), factor, upper)
+    return cholesky_solve(eye_like(factor, factor.shape[-1], factor.shape[-1]), factor, upper)
 
 
 # Triangular systems
 
 
-def _triangular(a: Any, b: Any, lower: bool, left: bool = True, unit: bool = False, adjoint: bool = False) -> Any:
+def triangular(a: Any, b: Any, lower: bool, left: bool = True, unit: bool = False, adjoint: bool = False) -> Any:
     return lax.linalg.triangular_solve(
         a,
         b,
@@ -101,24 +109,24 @@ def _triangular(a: Any, b: Any, lower: bool, left: bool = True, unit: bool = Fal
         lower=lower,
         unit_diagonal=unit,
         transpose_a=adjoint,
-        conjugate_a=adjoint and _is_complex(a),
+        conjugate_a=adjoint and is_complex(a),
     )
 
 
-def _broadcast(a: Any, b: Any) -> tuple[Any, Any]:
+def with_common_batch(a: Any, b: Any) -> tuple[Any, Any]:
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return jnp.broadcast_to(a, (*batch, *a.shape[-2:])), jnp.broadcast_to(b, (*batch, *b.shape[-2:]))
 
 
 @lowers("aten::linalg_solve_triangular")
 def solve_triangular(a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
-    a, b = _broadcast(a, b)
-    return _triangular(a, b, lower=not upper, left=left, unit=unitriangular)
+    a, b = with_common_batch(a, b)
+    return triangular(a, b, lower=not upper, left=left, unit=unitriangular)
 
 
 @lowers("aten::triangular_solve")
 def triangular_solve(b: Any, a: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False) -> Any:
-    a, b = _broadcast(a, b)
+    a, b = with_common_batch(a, b)
     solution = lax.linalg.triangular_solve(
         a, b, left_side=True, lower=not upper, unit_diagonal=unitriangular, transpose_a=transpose
     )
@@ -128,10 +136,30 @@ def triangular_solve(b: Any, a: Any, upper: bool = True, transpose: bool = False
 # LU
 
 
-def _lu(x: Any) -> tuple[Any, Any, Any, Any]:
+def lu_factors(x: Any) -> tuple[Any, Any, Any, Any]:
     """Packed factors, LAPACK's 1-based pivots, row permutation, info."""
     packed, pivots, permutation = lax.linalg.lu(x)
-    return packed, pivots + 1, permutation, _first_true(jnp.diagonal(packed, axis1=-2, axis2=-1) == 0)
+    return packed, pivots + 1, permutation, first_true(jnp.diagonal(packed, axis1=-2, axis2=-1) == 0)
+
+
+def mark_transpose(pivots: Any) -> Any:
+    """The same permutation, written as no factorization writes it: its last step swaps the last row with the one before.
+
+    Determinants factorize a real matrix transposed, and their gradient asks for the adjoint solution only if it believes
+    that they did not (PyTorch decides by the memory layout, which a rule does not know). The mark tells `lu_solve`.
+    """
+    size = pivots.shape[-1]
+    if size < 2:
+        return pivots
+    return jnp.concatenate(
+        [pivots[..., :-2], 2 * size - 1 - pivots[..., -2:-1], jnp.full_like(pivots[..., -1:], size - 1)], -1
+    )
+
+
+def are_of_transpose(pivots: Any) -> Any:
+    """Whether `mark_transpose` made these pivots. A scalar."""
+    size = pivots.shape[-1]
+    return jnp.all(pivots[..., -1] == size - 1) if size > 1 else jnp.zeros((), bool)
 
 
 def _need_pivoting(pivot: bool) -> None:
@@ -139,7 +167,7 @@ def _need_pivoting(pivot: bool) -> None:
         raise NotImplementedError("LU factorization without pivoting")
 
 
-def _permutation(pivots: Any, rows: int) -> Any:
+def permutation_of(pivots: Any, rows: int) -> Any:
     return lax.linalg.lu_pivots_to_permutation(pivots.astype("int32") - 1, rows)
 
 
@@ -156,31 +184,31 @@ def _permutation_matrix(permutation: Any, dtype: Any) -> Any:
 def _halves(packed: Any) -> tuple[Any, Any]:
     rows, columns = packed.shape[-2:]
     size = min(rows, columns)
-    lower = jnp.tril(packed[..., :, :size], -1) + _eye_like(packed, rows, size)
+    lower = jnp.tril(packed[..., :, :size], -1) + eye_like(packed, rows, size)
     return lower, jnp.triu(packed[..., :size, :])
 
 
-def _lu_solve(packed: Any, permutation: Any, b: Any, adjoint: bool = False) -> Any:
-    packed, b = _broadcast(packed, b)
+def solve_from_factors(packed: Any, permutation: Any, b: Any, adjoint: bool = False) -> Any:
+    packed, b = with_common_batch(packed, b)
     permutation = jnp.broadcast_to(permutation, packed.shape[:-1])
     if adjoint:
-        half = _triangular(packed, b, lower=False, adjoint=True)
-        return _permute(_triangular(packed, half, lower=True, unit=True, adjoint=True), jnp.argsort(permutation, -1))
-    half = _triangular(packed, _permute(b, permutation), lower=True, unit=True)
-    return _triangular(packed, half, lower=False)
+        half = triangular(packed, b, lower=False, adjoint=True)
+        return _permute(triangular(packed, half, lower=True, unit=True, adjoint=True), jnp.argsort(permutation, -1))
+    half = triangular(packed, _permute(b, permutation), lower=True, unit=True)
+    return triangular(packed, half, lower=False)
 
 
 @lowers("aten::linalg_lu_factor_ex")
 def lu_factor_ex(x: Any, *, pivot: bool = True, check_errors: bool = False) -> Any:
     _need_pivoting(pivot)
-    packed, pivots, _, info = _lu(x)
+    packed, pivots, _, info = lu_factors(x)
     return packed, pivots, info
 
 
 @lowers("aten::linalg_lu")
 def lu(x: Any, *, pivot: bool = True) -> Any:
     _need_pivoting(pivot)
-    packed, _, permutation, _ = _lu(x)
+    packed, _, permutation, _ = lu_factors(x)
     return _permutation_matrix(permutation, x.dtype), *_halves(packed)
 
 
@@ -189,34 +217,44 @@ def lu_unpack(
     packed: Any, pivots: Any, unpack_data: bool = True, unpack_pivots: bool = True, *, out: tuple[OutSpec, ...]
 ) -> Any:
     empty = jnp.zeros(0, packed.dtype)
-    permutation = _permutation(pivots, packed.shape[-2])
+    permutation = permutation_of(pivots, packed.shape[-2])
     matrix = _permutation_matrix(permutation, packed.dtype) if unpack_pivots else empty
     return matrix, *(_halves(packed) if unpack_data else (empty, empty))
 
 
 @lowers("aten::linalg_lu_solve")
 def lu_solve(packed: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bool = False) -> Any:
-    permutation = _permutation(pivots, packed.shape[-2])
-    if left:
-        return _lu_solve(packed, permutation, b, adjoint)
-    return _adjoint(_lu_solve(packed, permutation, _adjoint(b), not adjoint))
+    if not left:
+        return adjoint_of(lu_solve(packed, pivots, adjoint_of(b), left=True, adjoint=not adjoint))
+    permutation = permutation_of(pivots, packed.shape[-2])
+    if not adjoint or is_complex(packed):
+        return solve_from_factors(packed, permutation, b, adjoint)
+    packed, b = with_common_batch(packed, b)
+    return lax.cond(
+        are_of_transpose(pivots),
+        lambda *args: solve_from_factors(*args),
+        lambda *args: solve_from_factors(*args, adjoint=True),
+        packed,
+        permutation,
+        b,
+    )
 
 
 @lowers("aten::_linalg_solve_ex")
 def solve_ex(a: Any, b: Any, *, left: bool = True, check_errors: bool = False, out: tuple[OutSpec, ...]) -> Any:
-    packed, pivots, permutation, info = _lu(a)
+    packed, pivots, permutation, info = lu_factors(a)
     columns = b[..., None] if len(out[0].shape) == a.ndim - 1 and b.ndim == a.ndim - 1 else b
     if left:
-        result = _lu_solve(packed, permutation, columns)
+        result = solve_from_factors(packed, permutation, columns)
     else:
-        result = _adjoint(_lu_solve(packed, permutation, _adjoint(columns), adjoint=True))
+        result = adjoint_of(solve_from_factors(packed, permutation, adjoint_of(columns), adjoint=True))
     return result.reshape(out[0].shape), packed, pivots, info
 
 
 @lowers("aten::linalg_inv_ex")
 def inv_ex(x: Any, *, check_errors: bool = False) -> Any:
-    packed, _, permutation, info = _lu(x)
-    return _lu_solve(packed, permutation, _eye_like(x, x.shape[-1], x.shape[-1])), info
+    packed, _, permutation, info = lu_factors(x)
+    return solve_from_factors(packed, permutation, eye_like(x, x.shape[-1], x.shape[-1])), info
 
 
 # Orthogonal factorizations
