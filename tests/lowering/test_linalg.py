@@ -33,6 +33,8 @@ CASES: list[Case] = [
     (aten.linalg_cholesky_ex.default, SPD),
     (aten.linalg_cholesky_ex.default, SPD.float(), {"upper": True}),
     (aten.linalg_cholesky_ex.default, Z @ Z.mH + torch.eye(3)),
+    (aten.cholesky.default, SPD),
+    (aten.cholesky.default, SPD.float(), True),
     (aten.cholesky_solve.default, B, L),
     (aten.cholesky_solve.default, B, L.mT.contiguous(), True),
     (aten.cholesky_inverse.default, L),

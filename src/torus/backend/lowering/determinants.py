@@ -1,7 +1,7 @@
 """Determinants through LU, with the factors that their gradients solve with.
 
-As CPU PyTorch does for contiguous matrices, a real matrix is factorized transposed; `linalg.mark_transpose` says why that
-is written into the pivots.
+As CPU PyTorch does for contiguous matrices, a real matrix is factorized transposed; `linalg.mark_transpose` says why
+that is written into the pivots.
 """
 
 from __future__ import annotations

@@ -143,10 +143,10 @@ def lu_factors(x: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def mark_transpose(pivots: Any) -> Any:
-    """The same permutation, written as no factorization writes it: its last step swaps the last row with the one before.
+    """The same permutation, written as no factorization writes it: the last step swaps the last two rows.
 
-    Determinants factorize a real matrix transposed, and their gradient asks for the adjoint solution only if it believes
-    that they did not (PyTorch decides by the memory layout, which a rule does not know). The mark tells `lu_solve`.
+    Determinants factorize a real matrix transposed. Their gradient asks for the adjoint solution where it believes that
+    they did not: PyTorch decides by the memory layout, which a rule does not know. The mark tells `lu_solve`.
     """
     size = pivots.shape[-1]
     if size < 2:

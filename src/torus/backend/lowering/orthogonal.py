@@ -45,5 +45,3 @@ def eig(x: Any) -> Any:
 @lowers("aten::_linalg_eigvals")
 def eigvals(x: Any) -> Any:
     return _eig(x, False)[0]
-
-
