@@ -3,6 +3,7 @@
     python -m benchmarks
     python -m benchmarks --only ops,views --rounds 31 --json reports/benchmarks.json
     python -m benchmarks --only ops --peer torchax=/path/to/python
+    python -m benchmarks --only compile                 # what torch.compile gives
     python -m benchmarks --only fuse                    # what defer-and-fuse mode gives; or a piece: --only fuse-chain
 
 Every number is the median over rounds in which all processes take turns, with the least beside it where samples are
@@ -26,6 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import accuracy, ops, places, plot, scalars, startup, steps
+from benchmarks.compiling import sizes
+from benchmarks.compiling import startup as compiled_startup
+from benchmarks.compiling import training as compiled_training
 from benchmarks.fusing import chain, first_call, gradients, layers, lengths, record, training, turns
 from benchmarks.report import Result, summary, text
 from benchmarks.worker import Failed, NotInstalled, Worker
@@ -43,9 +47,12 @@ TITLES = {
     "fuse-captum": "fuse-captum: integrated gradients of a small perceptron, warm",
     "fuse-layers": "fuse-layers: integrated gradients over the embeddings of language models, warm",
     "fuse-startup": "fuse-startup: the same script in fresh processes, fused in the background",
+    "compile-step": "compile-step: one training step under torch.compile, and the time to compile it",
+    "compile-startup": "compile-startup: the first compiled call in a fresh process",
+    "compile-sizes": "compile-sizes: programs for sizes that change",
     "fuse-loop": "fuse-loop: a loop that changes its length, its scalars and its random numbers, in the background",
 }
-PARTS = {"fuse": [group for group in TITLES if group.startswith("fuse-")]}
+PARTS = {part: [group for group in TITLES if group.startswith(f"{part}-")] for part in ("fuse", "compile")}
 """Names of several benchmarks together."""
 
 
@@ -155,6 +162,9 @@ def _benchmarks(session: Session, options: argparse.Namespace) -> dict[str, Call
         "fuse-layers": lambda: layers.run(session.workers(*turns.PLACES), rounds, quick),
         "fuse-startup": lambda: first_call.run(rounds, quick),
         "fuse-loop": lambda: lengths.run(quick),
+        "compile-step": lambda: compiled_training.run(session.workers(*compiled_training.PLACES), rounds, quick),
+        "compile-startup": lambda: compiled_startup.run(rounds, quick),
+        "compile-sizes": lambda: sizes.run(quick),
     }
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 NEEDS = {
-    **dict.fromkeys(("tpu", "tpu_fused"), "torus"),
-    **dict.fromkeys(("cpu", "cpu_threads"), "torch"),
+    **dict.fromkeys(("tpu", "tpu_fused", "tpu_compiled"), "torus"),
+    **dict.fromkeys(("cpu", "cpu_threads", "inductor"), "torch"),
     **{name: name for name in ("jax", "torchax", "torch_xla")},
 }
 """The module that each place needs; a place whose module cannot be found is "not installed"."""
@@ -23,7 +23,9 @@ NEEDS = {
 TITLES = {
     "tpu": "tpu",
     "tpu_fused": "tpu, defer and fuse",
+    "tpu_compiled": "tpu, torch.compile",
     "jax": "jax.jit",
+    "inductor": "CPU, Inductor",
     "cpu": "CPU eager, 1 thread",
     "cpu_threads": "CPU eager, default threads",
     "torchax": "torchax eager",
@@ -93,6 +95,15 @@ def _tpu_fused() -> Place:
     return Place("tpu_fused", place.device, place.synchronize)
 
 
+def _tpu_compiled() -> Place:
+    place = _tpu()
+    return Place("tpu_compiled", place.device, place.synchronize)
+
+
+def _inductor() -> Place:
+    return Place("inductor", "cpu", nothing)
+
+
 def _jax() -> Place:
     import jax
 
@@ -135,6 +146,8 @@ def _torch_xla() -> Place:
 _ENTER = {
     "tpu": _tpu,
     "tpu_fused": _tpu_fused,
+    "tpu_compiled": _tpu_compiled,
+    "inductor": _inductor,
     "jax": _jax,
     "cpu": _cpu,
     "cpu_threads": _cpu_threads,

@@ -67,6 +67,31 @@ def gpt(heads: int) -> Forward:
     return forward
 
 
+def residual(p: Parameters, x: Any) -> Any:
+    """Logits of `residual.residual`, with the statistics of the batch."""
+    import jax
+    from jax import lax
+
+    def convolve(name: str, x: Any, stride: int) -> Any:
+        weight = p[f"{name}.weight"]
+        pad = weight.shape[-1] // 2
+        kinds = ("NCHW", "OIHW", "NCHW")
+        return lax.conv_general_dilated(x, weight, (stride, stride), [(pad, pad)] * 2, dimension_numbers=kinds)
+
+    def norm(name: str, x: Any) -> Any:
+        centred = x - x.mean((0, 2, 3), keepdims=True)
+        scaled = centred * lax.rsqrt((centred * centred).mean((0, 2, 3), keepdims=True) + 1e-5)
+        return scaled * p[f"{name}.weight"][:, None, None] + p[f"{name}.bias"][:, None, None]
+
+    x = jax.nn.relu(norm("1", convolve("0", x, 1)))
+    for block in range(3, 11):
+        stride = 2 if f"{block}.short.0.weight" in p else 1
+        y = jax.nn.relu(norm(f"{block}.norm1", convolve(f"{block}.conv1", x, stride)))
+        short = norm(f"{block}.short.1", convolve(f"{block}.short.0", x, stride)) if stride == 2 else x
+        x = jax.nn.relu(norm(f"{block}.norm2", convolve(f"{block}.conv2", y, 1)) + short)
+    return linear(p, "13", x.mean((2, 3)))
+
+
 def training_step(forward: Forward, model: Any, x: Any, y: Any, optimizer: str) -> Callable[[], Any]:
     """A function that does one step on the batch (x, y) from the parameters of `model`, and returns the loss."""
     import jax

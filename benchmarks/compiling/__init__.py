@@ -1,0 +1,1 @@
+"""Measurements of torch.compile with the backend "tpu"."""
