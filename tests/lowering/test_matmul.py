@@ -132,6 +132,14 @@ def test_grouped_mm_of_batches() -> None:
     agrees(aten._grouped_mm.default, a, b, reference=a @ b)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, BF16])
+def test_trilinear_product(dtype: torch.dtype) -> None:
+    x, weight, y = randn(4, 3).to(dtype), randn(2, 3, 5, seed=1).to(dtype), randn(4, 5, seed=2).to(dtype)
+    args = ([1, 3], [0], [1, 2], [2, 3])
+    expected = torch.einsum("ni,kij,nj->nk", *(t.double() for t in (x, weight, y))).to(dtype)
+    agrees(aten._trilinear.default, x, weight, y, *args, reference=expected)
+
+
 def test_every_rule_has_a_case() -> None:
-    others = [aten._scaled_mm.default, aten._grouped_mm.default]
+    others = [aten._trilinear.default, aten._scaled_mm.default, aten._grouped_mm.default]
     assert not unexercised(matmul, [*others, *(case[0] for case in [*CASES, *TO_FLOAT])])

@@ -130,8 +130,13 @@ NORMS: list[Case] = [
     (aten.logsumexp.default, INTS, [1]),
     (aten.logsumexp.default, torch.zeros(2, 0), [1]),
 ]
+HASHES: list[Case] = [
+    (aten.hash_tensor.default, X),
+    (aten.hash_tensor.default, X.bfloat16(), [1], {"keepdim": True}),
+    (aten.hash_tensor.default, INTS, [0]),
+]
 
-CASES = SUMS + EXTREMES + MOMENTS + NORMS
+CASES = SUMS + EXTREMES + MOMENTS + NORMS + HASHES
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)

@@ -59,7 +59,7 @@ def _steps_in(out: OutSpec) -> str:
 )
 def linspace(start: Any, end: Any, steps: int, *, out: OutSpec, **_: Any) -> Any:
     """Evenly spaced values, both ends exact: the first half is counted from the start, the second from the end."""
-    return _spaced(start, end, steps, out)
+    return spaced(start, end, steps, out)
 
 
 @lowers(
@@ -71,12 +71,13 @@ def linspace(start: Any, end: Any, steps: int, *, out: OutSpec, **_: Any) -> Any
 )
 def logspace(start: Any, end: Any, steps: int, base: Any = 10.0, *, out: OutSpec, **_: Any) -> Any:
     """`base` to the power of evenly spaced exponents."""
-    exponents = _spaced(start, end, steps, out)
+    exponents = spaced(start, end, steps, out)
     base = cast(jnp.asarray(base), str(exponents.dtype))
     return lax.pow(jnp.broadcast_to(base, exponents.shape), exponents)
 
 
-def _spaced(start: Any, end: Any, steps: int, out: OutSpec) -> Any:
+def spaced(start: Any, end: Any, steps: int, out: OutSpec) -> Any:
+    """Evenly spaced values, counted from the nearer end, in float64 (complex numbers in their own type)."""
     dtype = out.dtype if out.dtype.startswith("complex") else "float64"
     start, end = cast(cast(start, out.dtype), dtype), cast(cast(end, out.dtype), dtype)
     if steps <= 1:

@@ -1,4 +1,4 @@
-"""Factorizations and solves, through XLA's own or LAPACK; and histograms.
+"""Factorizations and solves, through XLA's own or LAPACK.
 
 `info` counts as LAPACK's: 0 for success, otherwise one more than the index of the first pivot that failed.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torus.backend.lowering.apply import cast, check_factorization
+from torus.backend.lowering.apply import check_factorization
 from torus.backend.lowering.elementwise import is_complex
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.matmul import precision
@@ -39,6 +39,8 @@ def first_true(bad: Any) -> Any:
 
 @lowers("aten::linalg_cholesky_ex")
 def cholesky_ex(x: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
+    if x.size == 0:
+        return x, jnp.zeros(x.shape[:-2], "int32")
     lower = adjoint_of(x) if upper else x
     factor = lax.linalg.cholesky(lower, symmetrize_input=False)
     failed = jnp.any(_isnan_diagonal(factor))
@@ -232,8 +234,8 @@ def lu_solve(packed: Any, pivots: Any, b: Any, *, left: bool = True, adjoint: bo
     packed, b = with_common_batch(packed, b)
     return lax.cond(
         are_of_transpose(pivots),
-        lambda *args: solve_from_factors(*args),
-        lambda *args: solve_from_factors(*args, adjoint=True),
+        lambda packed, permutation, b: solve_from_factors(packed, permutation, b),
+        lambda packed, permutation, b: solve_from_factors(packed, permutation, b, adjoint=True),
         packed,
         permutation,
         b,
@@ -286,26 +288,3 @@ def svd(
 def eigh(x: Any, UPLO: str = "L", compute_v: bool = True, *, out: tuple[OutSpec, ...]) -> Any:
     vectors, values = lax.linalg.eigh(x, lower=UPLO.upper() == "L", symmetrize_input=False, sort_eigenvalues=True)
     return values, vectors if compute_v else jnp.zeros(out[1].shape, x.dtype)
-
-
-# Histograms
-
-
-def _histogram_range(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
-    """The range asked for; that of the data if it is empty; one around a single value."""
-    data = (jnp.min(x), jnp.max(x)) if x.size else (low, high)
-    low, high = jnp.where(low == high, data[0], low), jnp.where(low == high, data[1], high)
-    return jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
-
-
-@lowers("aten::histc")
-def histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0, *, out: OutSpec) -> Any:
-    """Integers take part exactly, in int64."""
-    work = out.dtype if jnp.issubdtype(x.dtype, jnp.floating) else "int64"
-    work = "float32" if work in ("float16", "bfloat16") else work
-    x = cast(x.reshape(-1), work)
-    low, high = _histogram_range(x, jnp.asarray(min).astype(work), jnp.asarray(max).astype(work))
-    place = (x - low) * bins // (high - low) if work == "int64" else (x - low) / (high - low) * bins
-    index = jnp.minimum(lax.convert_element_type(place, "int32"), bins - 1)
-    counted = (x >= low) & (x <= high)
-    return jnp.zeros(bins, "int32").at[jnp.where(counted, index, bins)].add(1, mode="drop")

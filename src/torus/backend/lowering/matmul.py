@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torus.backend.lowering.apply import cast, current
@@ -197,3 +198,21 @@ def cross(x: Any, y: Any, *, dim: int = -1, out: OutSpec) -> Any:
     x, y = (jnp.broadcast_to(cast(v, dtype), out.shape) for v in (x, y))
     turn = lambda v, k: jnp.roll(v, -k, axis)  # noqa: E731
     return turn(x, 1) * turn(y, 2) - turn(x, 2) * turn(y, 1)
+
+
+@lowers("aten::_trilinear")
+def trilinear(
+    a: Any,
+    b: Any,
+    c: Any,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Any:
+    """The product of three tensors that each lack some of the dimensions (`expand`), summed over others."""
+    total = a.ndim + len(expand1)
+    present = lambda missing: [axis for axis in range(total) if axis not in missing]  # noqa: E731
+    operands = [part for x, e in ((a, expand1), (b, expand2), (c, expand3)) for part in (widen(x), present(e))]
+    return jnp.einsum(*operands, present(sumdim), precision=precision()).astype(a.dtype)

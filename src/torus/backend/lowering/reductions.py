@@ -360,3 +360,15 @@ def logsumexp(x: Any, dim: Dims, keepdim: bool = False, *, out: OutSpec) -> Any:
     peak = lax.expand_dims(lax.reduce_max(x, axes), sorted(axes))
     peak = jnp.where(lax.abs(peak) == jnp.inf, jnp.zeros((), x.dtype), peak)
     return lax.log(lax.reduce_sum(lax.exp(x - peak), axes)).reshape(out.shape) + peak.reshape(out.shape)
+
+
+@lowers("aten::hash_tensor")
+def hash_tensor(x: Any, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Any:
+    """The exclusive or of the bits of the elements as float64 or 64-bit integers."""
+    if jnp.issubdtype(x.dtype, jnp.floating):
+        bits = lax.bitcast_convert_type(x.astype("float64"), "uint64")
+    else:
+        bits = lax.convert_element_type(x, "int64").astype("uint64")
+    axes = axes_of(dim, x.ndim)
+    result = lax.reduce(bits, jnp.zeros((), "uint64"), lax.bitwise_xor, axes)
+    return jnp.expand_dims(result, axes) if keepdim else result

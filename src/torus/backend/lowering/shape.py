@@ -157,7 +157,8 @@ def slice_copy(
     self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1, *, out: OutSpec
 ) -> Any:
     ax = axis(dim, self.ndim)
-    size, length = self.shape[ax], out.shape[ax]
+    size: Any = self.shape[ax]
+    length: Any = out.shape[ax]  # symbolic where sizes vary
     if isinstance(size, int) and isinstance(length, int):
         first, last, _ = slice(start, end, step).indices(size)
         return cut(self, ax, first, max(first, last), step)
