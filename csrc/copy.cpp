@@ -8,6 +8,7 @@
 #include <c10/core/Scalar.h>
 #include <torch/library.h>
 
+#include "checks.h"
 #include "dispatch.h"
 #include "runtime_seam.h"
 #include "storage.h"
@@ -120,6 +121,7 @@ void copy_from_host(const at::Tensor& source, const at::Tensor& target) {
 at::Tensor on_host(const at::Tensor& source) {
   GilGuard gil;
   drain_garbage();
+  settle_checks(true);
   const auto value = state_of(source).value; // another thread may write the storage while this one waits
   counters().host_reads.fetch_add(1, std::memory_order_relaxed);
   if (!value) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "checks.h"
 #include "device.h"
 #include "fallback.h"
 #include "launch.h"
@@ -119,15 +120,21 @@ void check_overlaps(const Signature& signature) {
   }
 }
 
+Py_ssize_t count_arrays(const Entry& entry) {
+  return std::count_if(entry.results.begin(), entry.results.end(), [](const ResultPlan& plan) { return !plan.none; });
+}
+
 } // namespace
 
-std::vector<at::Tensor> launch(Entry& entry, Signature& signature) {
+std::vector<at::Tensor> launch(Entry& entry, Signature& signature, bool deferred) {
   signature.draw_random_state();
   load_program(entry);
   auto inputs = collect_inputs(entry, signature);
   auto results = launch_program(entry.execute.get(), entry.handlers.get(), inputs.get(), signature.device());
-  if (entry.checks) {
-    raise_failed_checks(entry, results.get(), static_cast<Py_ssize_t>(entry.results.size()));
+  if (entry.checks && deferred) {
+    defer_checks(entry, results.get(), count_arrays(entry));
+  } else if (entry.checks) {
+    raise_failed_checks(entry, results.get(), count_arrays(entry));
   }
   auto fresh = take_results(entry, signature, results.get());
   if (blocking.load(std::memory_order_relaxed)) {

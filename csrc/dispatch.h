@@ -32,7 +32,8 @@ std::vector<std::string> register_rule(const RuleTraits& rule);
 void run(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // Runs the program of an entry; gives its new tensors. Results that are written to an argument have been.
-std::vector<at::Tensor> launch(Entry& entry, Signature& signature);
+// `defer_checks`: failed index checks are raised later, see checks.h.
+std::vector<at::Tensor> launch(Entry& entry, Signature& signature, bool defer_checks = false);
 
 // The op behind copies between tensors of one device; see copy.cpp.
 const OpInfo& copy_op();

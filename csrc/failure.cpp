@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "checks.h"
 #include "place.h"
 #include "python_values.h"
 
@@ -80,6 +81,7 @@ void report_failure(PyObject* error) {
 }
 
 void raise_unreported_failure() {
+  settle_checks(true);
   auto& failures = unreported();
   if (failures.empty()) {
     return;

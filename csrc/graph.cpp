@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/python_numbers.h>
 
+#include "checks.h"
 #include "dispatch.h"
 #include "launch.h"
 #include "program.h"
@@ -88,9 +89,10 @@ Entry& find_entry(const Signature& signature, at::ArrayRef<c10::IValue> values) 
 
 std::vector<at::Tensor> Graph::run(const pybind11::list& arguments) const {
   drain_garbage();
+  settle_checks(false);
   const auto values = to_values(info_, arguments);
   Signature signature(info_, values);
-  return launch(find_entry(signature, values), signature);
+  return launch(find_entry(signature, values), signature, true);
 }
 
 void Graph::prepare(const pybind11::list& arguments) const {

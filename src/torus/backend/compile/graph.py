@@ -10,7 +10,7 @@ import torch
 from torus.backend.compile.errors import CompileError
 from torus.backend.compile.nodes import find_rule, lower_call, takes_generator
 from torus.backend.compile.symbols import Bindings
-from torus.backend.lowering.apply import Operand
+from torus.backend.lowering.apply import Operand, current
 from torus.backend.lowering.lazy import jax, jnp
 from torus.backend.lowering.registry import OutSpec
 
@@ -89,13 +89,18 @@ class Run:
         args = [self.operand(a) for a in node.args]
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
         outs = [self.bindings.spec(f) for f in tensors(fake)]
+        checks = current().checks
+        before = len(checks or ())
         results = iter(lower_call(node.target, args, kwargs, outs, self.random_state(node)))
+        if checks is not None:
+            place = _place(node).replace("{", "{{").replace("}", "}}")  # messages are formatted
+            checks[before:] = [(report, message + place) for report, message in checks[before:]]
         return nest(fake, results)
 
     def python(self, node: Any) -> Any:
         """Arithmetic on sizes, and picking from the results of an op."""
         fake = node.meta.get("val")
-        if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if isinstance(fake, (torch.SymInt, torch.SymFloat, torch.SymBool)) and self.bindings.knows(fake):
             return self.bindings.value(fake)
         args = torch.fx.node.map_arg(node.args, lambda n: self.values[n])
         return node.target(*args, **node.kwargs)
@@ -191,8 +196,16 @@ def _explain(node: Any, error: Exception) -> str:
 
     arguments = [show(a) for a in node.args] + [f"{k}={show(v)}" for k, v in node.kwargs.items()]
     text = f"{node.target}({', '.join(arguments)}) cannot be compiled for the tpu device: {error}"
-    trace = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip()]
-    return text + ("\nat " + "\n   ".join(trace[-2:]) if trace else "")
+    return text + _place(node)
+
+
+def _place(node: Any) -> str:
+    """The user's line of a node, in words."""
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
+    files = [i for i, line in enumerate(lines) if line.startswith("File ")]
+    if not files:
+        return ""
+    return "\n" + "\n   ".join(f"in {node.target}, at {lines[files[-1]]}".splitlines() + lines[files[-1] + 1 :][:1])
 
 
 def promised(fakes: Sequence[Any], bindings: Bindings) -> list[Any]:
