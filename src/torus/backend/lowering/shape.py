@@ -154,11 +154,10 @@ def select_copy(self: Any, dim: int, index: Any) -> Any:
 
 @lowers("aten::slice_copy.Tensor")
 def slice_copy(
-    self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1, *, out: OutSpec
+    self: Any, dim: int = 0, start: Any = None, end: int | None = None, step: int = 1, *, out: OutSpec
 ) -> Any:
     ax = axis(dim, self.ndim)
-    size: Any = self.shape[ax]
-    length: Any = out.shape[ax]  # symbolic where sizes vary
+    size, length = self.shape[ax], out.shape[ax]
     if isinstance(size, int) and isinstance(length, int):
         first, last, _ = slice(start, end, step).indices(size)
         return cut(self, ax, first, max(first, last), step)
