@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
@@ -25,22 +26,41 @@ def tpu(
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """What `torch.compile(f, backend="tpu")` calls for each graph. Raises ValueError for a bad option of `Options`."""
+    return compile_graph(module, example_inputs, Options.parse(mode, options))
+
+
+def compile_graph(module: torch.fx.GraphModule, example_inputs: list[Any], options: Options) -> Callable[..., Any]:
+    """A graph as a function whose forward and backward are programs of the device."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    compile_graph = partial(_compile, options=Options.parse(mode, options))
-    return aot_autograd(
-        fw_compiler=compile_graph,
-        bw_compiler=compile_graph,
-        inference_compiler=compile_graph,
+    make = partial(_compile, options=options)
+    compiled: Callable[..., Any] = aot_autograd(
+        fw_compiler=make,
+        bw_compiler=make,
+        inference_compiler=make,
         partition_fn=min_cut_rematerialization_partition,
         decompositions=decompositions(_is_dynamic(example_inputs)),
         keep_inference_input_mutations=True,
     )(module, example_inputs)
+    return compiled
 
 
 def _compile(module: torch.fx.GraphModule, example_inputs: list[Any], options: Options) -> Region:
     return Region(module, options)
+
+
+def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    """A forward and a backward graph. Random numbers of a checkpoint are saved: drawn anew, they would be others."""
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    for node in joint.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            picked = [user for user in node.users if user.target is operator.getitem]
+            for saved in filter(lambda n: "recompute" in n.meta, [node, *picked]):
+                saved.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
 
 def _is_dynamic(example_inputs: list[Any]) -> bool:

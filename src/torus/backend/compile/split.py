@@ -11,6 +11,7 @@ import torch
 
 from torus.backend.compile.graph import written_placeholders
 
+_WITH_EFFECTS = torch.ops.higher_order.with_effects
 Kind = Literal["argument", "host", "device", "download", "constant", "number"]
 
 
@@ -95,6 +96,8 @@ class _Splitter:
     def output(self, value: Any, results: dict[Any, int]) -> Source:
         if not isinstance(value, torch.fx.Node):
             return Source("constant", value=value)
+        if _is_token(value):
+            return Source("constant")  # it orders effects inside of the graph, and nobody looks at it outside
         if value.op == "placeholder":
             return Source("argument", self.arguments[value])
         if value in self.host or value in self.numbers:
@@ -147,13 +150,11 @@ class _Splitter:
             and n.op == "call_function"
             and n not in self.host
             and not _is_number(n.meta.get("val"))
+            and not _is_token(n)
         )
         wanted = [n for n in ours if n in outputs or self.copied_to_host(n)]
         graph.output([made[n] for n in wanted])
-        # Nothing but the results counts; random draws stay in step with eager mode's even where they are not used.
-        graph.eliminate_dead_code(
-            lambda n: n.op in ("placeholder", "output") or n.target is torch.ops.aten.copy_.default
-        )
+        graph.eliminate_dead_code(_is_needed)
         return torch.fx.GraphModule(self.module, graph), inputs, {n: i for i, n in enumerate(wanted)}
 
     def on_device(self, node: Any) -> bool:
@@ -181,9 +182,7 @@ class _Splitter:
             if node.op == "placeholder" or node in self.host or node in self.numbers or self.is_subgraph(node):
                 made[node] = graph.node_copy(node, lambda n: made[n])
         graph.output([made[n] for n in self.host_results])
-        graph.eliminate_dead_code(
-            lambda n: n.op in ("placeholder", "output") or n.target is torch.ops.aten.copy_.default
-        )
+        graph.eliminate_dead_code(_is_needed)
         return torch.fx.GraphModule(self.module, graph)
 
     def is_subgraph(self, node: Any) -> bool:
@@ -192,6 +191,17 @@ class _Splitter:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _is_token(node: Any) -> bool:
+    """Whether a node is what an op with an effect gives so that another one comes after it."""
+    source = node.args[0] if node.target is operator.getitem else None
+    return isinstance(source, torch.fx.Node) and source.target is _WITH_EFFECTS and node.args[1] == 0
+
+
+def _is_needed(node: Any) -> bool:
+    """Whether a node stays even where nothing uses its value."""
+    return node.op in ("placeholder", "output") or node.target in (torch.ops.aten.copy_.default, _WITH_EFFECTS)
 
 
 def _constant(module: Any, node: Any) -> Any:

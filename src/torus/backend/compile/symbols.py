@@ -25,6 +25,10 @@ class Bindings:
             if expression is not None and expression.is_Symbol:
                 self._values[expression] = int(value)
 
+    def knows(self, size: Any) -> bool:
+        """Whether the arguments tell `size`; a number that a loop carries has its value in the loop only."""
+        return _expression(size).free_symbols <= self._values.keys()
+
     def value(self, size: Any) -> Any:
         """A size, stride or number as Python knows it."""
         expression = _expression(size)

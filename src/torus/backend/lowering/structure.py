@@ -105,6 +105,12 @@ def as_strided_scatter(x: Any, source: Any, size: Any, stride: Any, storage_offs
     return strided.write(x.reshape(-1), view, storage_offset or 0, values).reshape(x.shape)
 
 
+@lowers("prims::fma", promote="result", eager=False)
+def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, into which Dynamo turns `addcmul_` and others that have a `value`."""
+    return a * b + c
+
+
 # --- random tensors: in eager mode an empty one that is then filled
 
 

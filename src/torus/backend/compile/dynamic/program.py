@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torus.backend.compile.dynamic.buckets import Buckets, cut, pad
+from torus.backend.compile.errors import CompileError
 from torus.backend.compile.options import Options
 from torus.backend.compile.programs import GraphProgram, program_of
 
@@ -112,7 +113,7 @@ def _source(symbol: Any, fakes: Sequence[Any]) -> Callable[[list[Any]], int]:
         for d, size in enumerate(sizes):
             if _is_symbolic(size) and size.node.expr == symbol:
                 return lambda arguments: int(arguments[i].shape[d])
-    raise NotImplementedError(f"no argument tells the size {symbol}")
+    raise CompileError(f"no argument tells the size {symbol}")
 
 
 def number_of(size: torch.SymInt, fakes: Sequence[Any]) -> Callable[[list[Any]], int]:
