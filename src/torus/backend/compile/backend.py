@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch._dynamo import trace_rules
 
 from torus.backend.compile import flex_attention
+from torus.backend.compile.errors import CompileError, CompileWarning
 from torus.backend.compile.nodes import find_rule
 from torus.backend.compile.options import Options
 from torus.backend.compile.region import Region
@@ -46,8 +48,16 @@ def compile_graph(module: torch.fx.GraphModule, example_inputs: list[Any], optio
     return compiled
 
 
-def _compile(module: torch.fx.GraphModule, example_inputs: list[Any], options: Options) -> Region:
-    return Region(module, options)
+def _compile(module: torch.fx.GraphModule, example_inputs: list[Any], options: Options) -> Callable[..., Any]:
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    try:
+        return Region(module, options)
+    except CompileError as error:
+        if not options.falls_back:
+            raise
+        warnings.warn(f"a graph runs op by op, because it cannot be compiled: {error}", CompileWarning, stacklevel=2)
+        return make_boxed_func(module)
 
 
 def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:

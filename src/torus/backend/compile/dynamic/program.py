@@ -12,6 +12,7 @@ from torus.backend.compile.dynamic.buckets import Buckets, cut, pad
 from torus.backend.compile.errors import CompileError
 from torus.backend.compile.options import Options
 from torus.backend.compile.programs import GraphProgram, program_of
+from torus.backend.compile.symbols import find
 
 
 def symbols_of(module: torch.fx.GraphModule) -> list[Any]:
@@ -113,7 +114,23 @@ def _source(symbol: Any, fakes: Sequence[Any]) -> Callable[[list[Any]], int]:
         for d, size in enumerate(sizes):
             if _is_symbolic(size) and size.node.expr == symbol:
                 return lambda arguments: int(arguments[i].shape[d])
-    raise CompileError(f"no argument tells the size {symbol}")
+    told = [
+        (size.node.expr, i, d)
+        for i, fake in enumerate(fakes)
+        for d, size in enumerate(fake.shape if isinstance(fake, torch.Tensor) else ())
+        if _is_symbolic(size) and size.node.expr.free_symbols == {symbol}
+    ]
+    solve = functools.lru_cache(64)(lambda values: find(symbol, [(e, v) for (e, _, _), v in zip(told, values)]))
+
+    def read(arguments: list[Any]) -> int:
+        found = solve(tuple(int(arguments[i].shape[d]) for _, i, d in told))
+        if found is None:
+            raise CompileError(f"no argument tells the size {symbol}")
+        return found
+
+    if not told:
+        raise CompileError(f"no argument tells the size {symbol}")
+    return read
 
 
 def number_of(size: torch.SymInt, fakes: Sequence[Any]) -> Callable[[list[Any]], int]:
