@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NEEDS = {
-    **dict.fromkeys(("tpu", "tpu_fused", "tpu_compiled"), "torus"),
+    **dict.fromkeys(("tpu", "tpu_fused", "tpu_compiled", "tpu_step"), "torus"),
     **dict.fromkeys(("cpu", "cpu_threads", "inductor"), "torch"),
     **{name: name for name in ("jax", "torchax", "torch_xla")},
 }
@@ -24,6 +24,7 @@ TITLES = {
     "tpu": "tpu",
     "tpu_fused": "tpu, defer and fuse",
     "tpu_compiled": "tpu, torch.compile",
+    "tpu_step": "tpu, train_step",
     "jax": "jax.jit",
     "inductor": "CPU, Inductor",
     "cpu": "CPU eager, 1 thread",
@@ -95,9 +96,12 @@ def _tpu_fused() -> Place:
     return Place("tpu_fused", place.device, place.synchronize)
 
 
-def _tpu_compiled() -> Place:
-    place = _tpu()
-    return Place("tpu_compiled", place.device, place.synchronize)
+def _tpu_as(name: str) -> Callable[[], Place]:
+    def enter() -> Place:
+        place = _tpu()
+        return Place(name, place.device, place.synchronize)
+
+    return enter
 
 
 def _inductor() -> Place:
@@ -146,7 +150,8 @@ def _torch_xla() -> Place:
 _ENTER = {
     "tpu": _tpu,
     "tpu_fused": _tpu_fused,
-    "tpu_compiled": _tpu_compiled,
+    "tpu_compiled": _tpu_as("tpu_compiled"),
+    "tpu_step": _tpu_as("tpu_step"),
     "inductor": _inductor,
     "jax": _jax,
     "cpu": _cpu,

@@ -1,7 +1,7 @@
 """What the first compiled call costs in a fresh process: with the cache empty, and filled; beside Dynamo's own time.
 
-Dynamo's own time is that of the backend "aot_eager_decomp_partition" on the CPU: it traces and partitions the same model
-and compiles nothing.
+Dynamo's own time is that of the backend "aot_eager_decomp_partition" on the CPU: it traces and partitions the same
+model and compiles nothing.
 """
 
 from __future__ import annotations

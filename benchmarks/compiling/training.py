@@ -1,7 +1,8 @@
 """Training steps under torch.compile: time to compile, and of a warm step, beside Inductor, CPU eager and jax.jit.
 
 The whole step is given to torch.compile, which enters three compiled regions: forward, backward, and the optimizer's
-step. jax.jit is of one hand-written function that does all of it and gives its parameters up.
+step; torch.tpu.compiler.train_step makes one program of it. jax.jit is of one hand-written function that does all of it
+and gives its parameters up.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from benchmarks.report import Figure, Result, ratio, spread
 from benchmarks.worker import Worker, in_turn
 
 GROUP = "compile-step"
-COMPILED, INDUCTOR, JAX = "tpu_compiled", "inductor", "jax"
+COMPILED, ONE, INDUCTOR, JAX = "tpu_compiled", "tpu_step", "inductor", "jax"
 CPU = ("cpu", "cpu_threads")
-PLACES = (COMPILED, JAX, INDUCTOR, *CPU)
+PLACES = (COMPILED, ONE, JAX, INDUCTOR, *CPU)
 HEADS = 8
 MODELS: dict[str, tuple[Callable[[], tuple[Any, Any, Any]], str, Callable[..., Any], int]] = {
     "MLP 512 wide, SGD": (lambda: steps.mlp(width=512, rows=128), "SGD", jax_steps.mlp, 10),
@@ -49,10 +50,20 @@ def _prepared(place: Place, case: str) -> Callable[[], Any]:
     model, x, y = make()
     if place.name == JAX:
         return jax_steps.training_step(forward, model, x, y, optimizer)
+    if place.name == ONE:
+        return _one_program(model.to("tpu"), x.to("tpu"), y.to("tpu"), optimizer)
     step = steps.training_step(model, x, y, optimizer, place.device)
     if place.name in (COMPILED, INDUCTOR):
         return torch.compile(step, backend="tpu" if place.name == COMPILED else "inductor")
     return step
+
+
+def _one_program(model: Any, x: Any, y: Any, optimizer: str) -> Callable[[], Any]:
+    import torch
+
+    made = getattr(torch.optim, optimizer)(model.parameters(), lr=steps.LEARNING_RATE)
+    step = torch.tpu.compiler.train_step(model, made, lambda m, x, y: torch.nn.functional.cross_entropy(m(x), y))
+    return lambda: step(x, y)
 
 
 def _wait(place: Place, result: Any) -> None:
@@ -101,14 +112,21 @@ def run(workers: Sequence[Worker], rounds: int, quick: bool) -> Result:
 
 def _figures(case: str, firsts: dict[str, dict[str, float]], times: dict[str, list[float]]) -> list[Figure]:
     faster = min(CPU, key=lambda place: statistics.median(times[place]))
-    allowed = MOST_JAX + REGIONS * REGION_MICROSECONDS / statistics.median(times[JAX])
+    allowed = MOST_JAX + REGIONS * _region(times)
     losses = {place: found["loss"] for place, found in firsts.items()}
     difference = max(abs(loss - losses[CPU[0]]) for loss in losses.values()) / abs(losses[CPU[0]])
     compile_ratio = firsts[COMPILED]["seconds"] / firsts[INDUCTOR]["seconds"]
     return [
         ratio(GROUP, f"ratio compiled / jax.jit, {case}", times[COMPILED], times[JAX], allowed),
+        ratio(GROUP, f"ratio one program / jax.jit, {case}", times[ONE], times[JAX], MOST_JAX + _region(times)),
+        ratio(GROUP, f"ratio one program / {TITLES[faster]}, {case}", times[ONE], times[faster], MOST_CPU),
         ratio(GROUP, f"ratio compiled / Inductor, {case}", times[COMPILED], times[INDUCTOR], MOST_INDUCTOR),
         ratio(GROUP, f"ratio compiled / {TITLES[faster]}, {case}", times[COMPILED], times[faster], MOST_CPU),
         Figure(GROUP, f"ratio of the first two steps to Inductor's, {case}", compile_ratio, "x", MOST_COMPILE),
         Figure(GROUP, f"largest difference of a second loss from CPU eager's, {case}", difference, "", MOST_DIFFERENCE),
     ]
+
+
+def _region(times: dict[str, list[float]]) -> float:
+    """What entering one compiled region may cost, as a part of jax.jit's step."""
+    return REGION_MICROSECONDS / statistics.median(times[JAX])

@@ -1,7 +1,8 @@
 """A whole training step as one program: forward, backward, and the optimizer's update.
 
-`torch.compile` of a step makes three programs, because Dynamo leaves its graph at `backward()` and at the optimizer. Here
-the step is traced as one function of parameters, buffers, the optimizer's state, its learning rates, and the batch.
+`torch.compile` of a step makes three programs, because Dynamo leaves its graph at `backward()` and at the optimizer.
+Here the step is traced as one function of parameters, buffers, the optimizer's state, its learning rates, and the
+batch.
 """
 
 from __future__ import annotations
@@ -21,35 +22,30 @@ _FLAGS = {"foreach": True, "fused": False, "capturable": True, "differentiable":
 """How the optimizer is traced: in lists of tensors, with its step counters on the device."""
 
 
-def train_step(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
-    loss: Loss,
-    mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Callable[..., Any]:
-    """One function that does a training step as one program: ``step(*batch)`` returns what `loss` returned, detached.
+class TrainStep:
+    """What `torch.tpu.compiler.train_step` returns; see there."""
 
-    `loss` is ``loss(model, *batch)`` and returns the scalar to minimize, or a tuple that begins with it. Parameters,
-    buffers and the optimizer's state are updated in place and stay ordinary PyTorch objects, so that checkpoints,
-    schedulers and evaluation work as ever; gradients are not kept in ``.grad``. A new learning rate compiles nothing;
-    new sizes of the batch, and other settings of the optimizer, compile once. Where the optimizer makes state in its
-    first step, as momentum does, that step runs op by op. `mode` and `options` are those of `torch.compile`.
-
-    Raises ValueError for parameters that are not on the device or an optimizer that needs a closure.
-    """
-    return _TrainStep(model, optimizer, loss, Options.parse(mode, options))
-
-
-class _TrainStep:
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, loss: Loss, options: Options) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Loss,
+        mode: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         strange = [n for n, p in model.named_parameters() if p.device.type != "tpu"]
         if strange:
-            raise ValueError(f'the parameters {", ".join(strange[:3])} are not on the device: call model.to("tpu") first')
+            raise ValueError(
+                f'the parameters {", ".join(strange[:3])} are not on the device: call model.to("tpu") first'
+            )
         if isinstance(optimizer, torch.optim.LBFGS):
             raise ValueError("LBFGS needs a closure, so that its step is no single program")
-        self.model, self.optimizer, self.loss, self.options = model, optimizer, loss, options
+        self.model, self.optimizer, self.loss = model, optimizer, loss
+        self.options = Options.parse(mode, options)
         self.raw_step = inspect.unwrap(type(optimizer).step)
+        self.places = _places(model, {id(p) for p in self._parameters()})
+        self.has_state: set[int] = set()
+        """Parameters whose state was made."""
         self.traced: dict[Any, tuple[Callable[..., Any], Any]] = {}
 
     def __call__(self, *batch: Any) -> Any:
@@ -73,13 +69,11 @@ class _TrainStep:
 
     def _others(self) -> dict[str, torch.Tensor]:
         """Tensors of the model that the optimizer does not have."""
-        ours = {id(p) for p in self._parameters()}
-        named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        return {name: t for name, t in named.items() if id(t) not in ours}
+        return {name: holder[key] for name, holder, key in self.places if holder[key] is not None}
 
     def _held(self) -> list[torch.Tensor]:
-        state = [t for p in self._parameters() for t in pytree.tree_leaves(self.optimizer.state[p])]
-        return [*self._parameters(), *self._others().values(), *(t for t in state if isinstance(t, torch.Tensor))]
+        state = [t for p in self._parameters() for t in _state_tensors(self.optimizer.state[p])]
+        return [*self._parameters(), *self._others().values(), *state]
 
     def _rates(self) -> list[torch.Tensor]:
         rates = [group["lr"] for group in self.optimizer.param_groups]
@@ -92,7 +86,8 @@ class _TrainStep:
 
     def _make_state(self) -> None:
         """State that the optimizer would make in its first step, with step counters on the device."""
-        groups = [g for g in self.optimizer.param_groups if any(not self.optimizer.state[p] for p in g["params"])]
+        groups = [g for g in self.optimizer.param_groups if any(id(p) not in self.has_state for p in g["params"])]
+        self.has_state.update(id(p) for group in groups for p in group["params"])
         make = getattr(self.optimizer, "_init_group", None)
         if not groups or make is None:
             return
@@ -146,7 +141,7 @@ class _TrainStep:
 class _TracedStep:
     """The step as a function of a flat list of tensors, for one kind of batch."""
 
-    def __init__(self, step: _TrainStep, leaves: list[Any], structure: Any) -> None:
+    def __init__(self, step: TrainStep, leaves: list[Any], structure: Any) -> None:
         self.step, self.leaves, self.structure = step, leaves, structure
         self.results: Any = None
         self.grew = False
@@ -183,7 +178,12 @@ class _TracedStep:
         optimizer = self.step.optimizer
         groups, kept, left = optimizer.param_groups, optimizer.state, iter(parameters)
         optimizer.param_groups = [
-            {**g, "params": [next(left) for _ in g["params"]], "lr": rate, **{k: v for k, v in _FLAGS.items() if k in g}}
+            {
+                **g,
+                "params": [next(left) for _ in g["params"]],
+                "lr": rate,
+                **{k: v for k, v in _FLAGS.items() if k in g},
+            }
             for g, rate in zip(groups, rates)
         ]
         optimizer.state = type(kept)(dict, zip(parameters, state)) if hasattr(kept, "default_factory") else kept
@@ -191,6 +191,24 @@ class _TracedStep:
             yield
         finally:
             optimizer.param_groups, optimizer.state = groups, kept
+
+
+def _places(model: torch.nn.Module, without: set[int]) -> list[tuple[str, dict[str, Any], str]]:
+    """Where the model keeps its buffers and the parameters whose ids are not in `without`: name, dict, key."""
+    found = []
+    for path, module in model.named_modules():
+        for holder in (module._parameters, module._buffers):
+            for key, value in holder.items():
+                if value is not None and id(value) not in without:
+                    found.append((f"{path}.{key}" if path else key, holder, key))
+    return found
+
+
+def _state_tensors(state: Any) -> list[torch.Tensor]:
+    values = state.values()
+    if any(isinstance(v, (list, tuple, dict)) for v in values):
+        values = pytree.tree_leaves(dict(state))
+    return [v for v in values if isinstance(v, torch.Tensor)]
 
 
 def _tensor_count(state: Any) -> int:
