@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 import torch
+import torch._prims
 
 from tests.lowering.agree import Case, label, run, unexercised
 from tests.lowering.evaluate import evaluate
@@ -14,7 +15,7 @@ from torus.backend.lowering import binary, comparison, elementwise, special
 
 pytestmark = pytest.mark.slow
 
-aten = torch.ops.aten
+aten, prims = torch.ops.aten, torch.ops.prims
 NAN, INF = math.nan, math.inf
 
 
@@ -38,6 +39,11 @@ BYTES = torch.tensor([5, 250, 0, 128], dtype=torch.uint8)
 BOOLS = torch.tensor([[True, False, True], [False, False, True]])
 COMPLEX = torch.complex(randn(3, 4), Y)
 SCALAR = torch.tensor(2.5)
+NEAR_POLES = torch.tensor([1e-3, -1e-3, -0.999, -1.001, -2.5, -7.99, -8.5, -30.25, -30.01, 20.0], dtype=torch.float64)
+ZETA_CORNERS = (
+    torch.tensor([0.0, 1.0, 0.5, 2.0, 2.0, 2.0, 3.0, 2.0, 2.0, INF, 2.5]),
+    torch.tensor([1.0, 1.0, 1.0, 0.0, -1.0, -2.0, -2.0, INF, NAN, 2.0, -1.5]),
+)
 
 
 def ops(names: str, *suffixes: str) -> list[torch._ops.OpOverload]:
@@ -96,6 +102,16 @@ BESSEL: list[Case] = [
     (aten.polygamma.default, 1, POSITIVE),
     (aten.polygamma.default, 4, POSITIVE.double()),
     (aten.polygamma_.default, POSITIVE.clone(), 2),
+    *[(aten.polygamma.default, n, NEAR_POLES) for n in (2, 3, 6)],
+    *[(aten.polygamma.default, n, NEAR_POLES.float()) for n in (2, 5)],
+    (aten.lgamma.default, torch.cat([1 + Y.flatten() / 100, 2 + Y.flatten() / 100, NEAR_POLES.float()])),
+    (aten.digamma.default, torch.cat([1.46 + Y.flatten() / 100, NEAR_POLES.float()])),
+    (aten.igammac.default, torch.full((3,), 1e-3), torch.tensor([0.5, 1.0, 2.0])),
+    (aten.special_zeta.default, torch.tensor([[2.0], [3.0], [7.0]]), NEAR_POLES.float()),
+    (aten.special_zeta.default, *ZETA_CORNERS),
+    *[(getattr(prims, n).default, POSITIVE) for n in ("digamma", "erfcx", "lgamma")],
+    (prims.ndtri.default, UNIT),
+    *[(getattr(prims, n).default, POSITIVE, POSITIVE + 1) for n in ("igamma", "igammac", "zeta")],
     (aten.special_entr.default, SPECIAL),
     (aten.sinc.default, torch.tensor([0.0, -0.0, 0.5, 1.0, NAN])),
     (aten.igamma.default, POSITIVE, Y.abs()),

@@ -359,24 +359,3 @@ def lcm(x: Any, y: Any) -> Any:
     divisor = gcd(x, y)
     product = x // select(divisor == 0, jnp.ones((), x.dtype), divisor) * y
     return lax.abs(product) if is_signed(product) else product
-
-
-# --- incomplete gamma and zeta
-
-
-@lowers("aten::igamma", promote="result")
-def igamma(a: Any, x: Any) -> Any:
-    """The regularised lower incomplete gamma function."""
-    return lax.igamma(*aligned(a, x))
-
-
-@lowers("aten::igammac", promote="result")
-def igammac(a: Any, x: Any) -> Any:
-    """The regularised upper incomplete gamma function."""
-    return lax.igammac(*aligned(a, x))
-
-
-@lowers("aten::special_zeta", "aten::special_zeta.self_scalar", "aten::special_zeta.other_scalar", promote="result")
-def zeta(x: Any, q: Any) -> Any:
-    """The Hurwitz zeta function."""
-    return lax.zeta(*aligned(x, q))

@@ -88,7 +88,6 @@ _FLOAT: dict[str, Callable[[Any], Any]] = {
     "exp": lambda x: lax.exp(x),
     "exp2": lambda x: lax.pow(jnp.full_like(x, 2), x),  # exact at integers, which lax.exp2 is not on CPU
     "expm1": lambda x: lax.expm1(x),
-    "lgamma": lambda x: lax.lgamma(x),
     "log": lambda x: lax.log(x),
     "log1p": lambda x: lax.log1p(x),
     "rad2deg": lambda x: x * (180 / math.pi),
