@@ -34,14 +34,13 @@ def tpu(
 def compile_graph(module: torch.fx.GraphModule, example_inputs: list[Any], options: Options) -> Callable[..., Any]:
     """A graph as a function whose forward and backward are programs of the device."""
     from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     make = partial(_compile, options=options)
     compiled: Callable[..., Any] = aot_autograd(
         fw_compiler=make,
         bw_compiler=make,
         inference_compiler=make,
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=_partition,
         decompositions=decompositions(_is_dynamic(example_inputs)),
         keep_inference_input_mutations=True,
     )(module, example_inputs)
