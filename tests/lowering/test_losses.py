@@ -99,6 +99,7 @@ MARGINS: list[Case] = [
 ] + [
     (aten.multi_margin_loss.default, X[0], torch.tensor([1])),
     (aten.multilabel_margin_loss_forward.default, X[0], LABEL_LISTS[0], 1),
+    (aten.multilabel_margin_loss_forward.default, torch.tensor(0.5), torch.tensor(0), 1),
 ]
 
 POINTS, CENTRES = randn(2, 4, 3), randn(2, 5, 3, seed=1)

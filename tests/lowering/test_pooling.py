@@ -122,3 +122,17 @@ def test_every_rule_is_exercised() -> None:
     names = ["max_pool{}d_with_indices", "adaptive_max_pool{}d", "avg_pool{}d", "_adaptive_avg_pool{}d"]
     ops = [getattr(aten, n.format(d) + suffix).default for n in names for d in (2, 3) for suffix in ("", "_backward")]
     assert not unexercised(pooling, [*ops, aten.max_unpool2d.default, aten.max_unpool3d.default])
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 9, 7), (2, 3, 9, 7, 5)], ids=str)
+def test_fractional_windows_and_gradient(sizes: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rank = len(sizes) - 2
+    op, backward = (getattr(aten, f"fractional_max_pool{rank}d{suffix}").default for suffix in ("", "_backward"))
+    x = torch.randn(sizes, generator=generator)
+    samples = torch.rand(2, 3, rank, generator=generator)
+    for outputs in ([4, 3, 2][:rank], [1, 2, 3][:rank]):
+        arguments = ([3, 2, 2][:rank], outputs)
+        pooled, indices = op(x, *arguments, samples)
+        agrees(op, x, *arguments, samples)
+        agrees(backward, pooled.cos(), x, *arguments, indices)

@@ -74,3 +74,22 @@ def where(condition: Any, x: Any, y: Any, *, out: OutSpec) -> Any:
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """`value`, converted to the dtype of x, where the mask holds."""
     return jnp.where(cast(mask, "bool"), as_element(value, str(x.dtype)), x)
+
+
+# --- membership
+
+_FEW = 64
+"""Up to how many values each element is compared with all of them."""
+
+
+@lowers("aten::isin.Tensor_Tensor", "aten::isin.Tensor_Scalar", "aten::isin.Scalar_Tensor", promote="common")
+def isin(elements: Any, values: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    """Whether each element equals one of the values (whether none, if `invert`)."""
+    values = values.reshape(-1)
+    if values.size <= _FEW:
+        found = jnp.any(elements[..., None] == values, -1)
+    else:
+        ordered = jnp.sort(values)
+        place = jnp.minimum(jnp.searchsorted(ordered, elements), values.size - 1)
+        found = ordered[place] == elements
+    return ~found if invert else found

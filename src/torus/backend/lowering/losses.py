@@ -166,7 +166,7 @@ def nll_loss_backward(
 
 
 def _rows(x: Any, target: Any) -> tuple[Any, Any]:
-    return (x[None], target.reshape(1, -1)) if x.ndim < 2 else (x, target)
+    return (x.reshape(1, x.size), target.reshape(1, target.size)) if x.ndim < 2 else (x, target)
 
 
 def _margins(x: Any, target: Any, margin: Any) -> tuple[Any, Any, Any]:

@@ -154,7 +154,8 @@ def batch_norm(
     return _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
-@lowers("aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional")
+@lowers("aten::_native_batch_norm_legit_functional")
+@lowers("aten::_native_batch_norm_legit", mutates=("running_mean", "running_var"))
 def batch_norm_legit(
     x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: Any, eps: Any
 ) -> Any:
@@ -187,7 +188,8 @@ def _fitted(statistics: Sequence[Any], outs: Sequence[OutSpec]) -> list[Any]:
     return [s if tuple(s.shape) == tuple(o.shape) else s[: o.shape[0]] for s, o in zip(statistics, outs)]
 
 
-@lowers("aten::_batch_norm_with_update", "aten::_batch_norm_with_update_functional")
+@lowers("aten::_batch_norm_with_update_functional")
+@lowers("aten::_batch_norm_with_update", mutates=("running_mean", "running_var"))
 def batch_norm_with_update(
     x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: Any, eps: Any
 ) -> Any:
@@ -276,7 +278,7 @@ def batch_norm_backward_with_reserve(
 @lowers("aten::native_group_norm")
 def group_norm(x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: Any) -> Any:
     shape = x.shape
-    x = widen(x).reshape(N, group, -1)
+    x = widen(x).reshape(N, group, C * HxW // group)
     mean, squares, centred = moments(x, (2,))
     rstd = lax.rsqrt(squares / jnp.asarray(x.shape[2], x.dtype) + eps.astype(x.dtype))
     xhat = (centred * rstd).reshape(shape)
@@ -298,7 +300,7 @@ def group_norm_backward(
     output_mask: Sequence[bool],
 ) -> Any:
     shape = x.shape
-    grad, x = widen(grad).reshape(N, C, HxW), widen(x).reshape(N, group, -1)
+    grad, x = widen(grad).reshape(N, C, HxW), widen(x).reshape(N, group, C * HxW // group)
     mean, rstd = (_widen(s, x.dtype).reshape(N, group, 1) for s in (mean, rstd))
     xhat = (x - mean) * rstd
     scaled = grad if weight is None else grad * _per_channel(weight, grad)
