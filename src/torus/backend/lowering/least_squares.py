@@ -8,7 +8,6 @@ from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.linalg import adjoint_of, product, triangular, with_common_batch
 from torus.backend.lowering.registry import lowers
 
-
 _WITH_VALUES = ("gelsd", "gelss")
 
 
