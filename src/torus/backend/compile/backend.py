@@ -48,7 +48,7 @@ def compile_graph(module: torch.fx.GraphModule, example_inputs: list[Any], optio
 
 
 def _compile(module: torch.fx.GraphModule, example_inputs: list[Any], options: Options) -> Callable[..., Any]:
-    from torch._functorch.aot_autograd import make_boxed_func
+    from torch._functorch._aot_autograd.utils import make_boxed_func
 
     try:
         return Region(module, options)

@@ -10,7 +10,6 @@ import torch
 from torus.backend.lowering.dtypes import to_name
 from torus.backend.lowering.registry import OutSpec
 
-
 _TRIED_TIMES = 16
 """A symbol is looked for up to so many times the sizes that it is a part of."""
 

@@ -117,7 +117,7 @@ def _source(symbol: Any, fakes: Sequence[Any]) -> Callable[[list[Any]], int]:
     told = [
         (size.node.expr, i, d)
         for i, fake in enumerate(fakes)
-        for d, size in enumerate(fake.shape if isinstance(fake, torch.Tensor) else ())
+        for d, size in enumerate(list[Any](fake.shape) if isinstance(fake, torch.Tensor) else ())
         if _is_symbolic(size) and size.node.expr.free_symbols == {symbol}
     ]
     solve = functools.lru_cache(64)(lambda values: find(symbol, [(e, v) for (e, _, _), v in zip(told, values)]))
