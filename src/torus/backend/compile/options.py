@@ -7,11 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from torus import runtime, settings
+from torus import settings
 
-_QUICK: dict[str, dict[str, Any]] = {}
-_EFFORT: dict[str, dict[str, Any]] = {}
-"""XLA's options by platform."""
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -27,8 +24,8 @@ class Options:
     fallback: run a graph that cannot be compiled op by op, with one warning; False raises instead. None follows the
         setting TORUS_COMPILE_FALLBACK.
     compiler_options: XLA options by name, for these programs only.
-    mode: `"reduce-overhead"` does not check indices on the host platform, as accelerators do not, so that no call waits
-        for its program; `"max-autotune"` lets XLA take longer over each program.
+    mode: `"reduce-overhead"` does not check indices on the host platform, as accelerators do not; `"max-autotune"`
+        compiles each program in several ways and keeps the fastest.
     """
 
     async_compile: bool = False
@@ -65,8 +62,12 @@ class Options:
         """XLA's options for the programs."""
         from torus.backend.compile.compiler import current_options
 
-        effort = _EFFORT if self.mode.startswith("max-autotune") else _QUICK
-        return effort.get(runtime.platform_name(), {}) | dict(self.compiler_options) | current_options()
+        return dict(self.compiler_options) | current_options()
+
+    @property
+    def autotunes(self) -> bool:
+        """Whether the fastest of several ways to compile is looked for."""
+        return self.mode.startswith("max-autotune")
 
     @property
     def checks_indices(self) -> bool:

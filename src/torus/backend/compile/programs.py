@@ -16,6 +16,7 @@ from torus.backend.compile.graph import GraphFunction, promised
 from torus.backend.compile.inspect import CompiledProgram, report
 from torus.backend.compile.options import Options
 from torus.backend.compile.symbols import Bindings
+from torus.backend.compile.tuning import fastest
 from torus.backend.device import numerics
 from torus.backend.eager.build import Builder, Plan
 from torus.backend.eager.recipe import Recipe, convolution_options
@@ -23,6 +24,7 @@ from torus.backend.eager.request import Request
 from torus.backend.eager.seam import GRAPH
 from torus.backend.lowering.registry import Rule
 from torus.runtime.counting import counters
+from torus.runtime.programs import Program
 
 _programs: dict[str, GraphProgram] = {}
 made: collections.deque[CompiledProgram] = collections.deque(maxlen=1000)
@@ -112,6 +114,12 @@ def _recipe(program: GraphProgram, key: bytes, request: Request, check_bounds: b
     options = numerics.compiler_options() | convolution_options(runtime.platform_name(), text)
     builder.plan.options = options | program.options.xla_options()
     text, builder.plan.donated = donate_written(text, builder.plan, request)
+    if program.options.autotunes:
+
+        def compile_with(options: dict[str, Any]) -> Program:
+            return runtime.programs.get_or_compile(text, out_avals, request.device, options, keep=False)
+
+        builder.plan.options = fastest(compile_with, builder.avals, request.device, builder.plan.options)
     return Recipe.lowered(key, request.device, builder.plan, text, out_avals)
 
 

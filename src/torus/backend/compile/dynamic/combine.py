@@ -39,6 +39,8 @@ _NEUTRAL: dict[str, Callable[[Any], Any]] = {
     "_softmax": _lowest,
     "_log_softmax": _lowest,
     "cumsum": lambda _: 0,
+    "cumprod": lambda _: 1,
+    "logcumsumexp": _lowest,
     "count_nonzero": lambda _: 0,
     "topk": _lowest,
 }
@@ -66,7 +68,7 @@ def reduce(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -
     found = []
     for sizes in run.fixed(node):
         if len(sizes) == rank:
-            keeps = name in ("_softmax", "_log_softmax", "cumsum")
+            keeps = name in ("_softmax", "_log_softmax", "cumsum", "cumprod", "logcumsumexp")
             found.append(tuple(e if keeps or d not in dims else None for d, e in enumerate(extents)))
         else:
             found.append(tuple(e for d, e in enumerate(extents) if d not in dims))

@@ -77,15 +77,19 @@ def index(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) ->
 
 @handles("scatter", "scatter_reduce")
 def scatter(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Results:
-    """Writes along a dimension that is not dynamic: what does not count goes where nothing counts."""
+    """Writes along a dimension: what does not count goes where nothing counts."""
     extents, index = run.of(node.args[0]), run.of(node.args[2])
     dim = node.args[1] % max(1, len(extents))
-    if index[dim] is not None or extents[dim] is not None:
+    own, theirs = extents[dim], index[dim]
+    if theirs is not None and (own is None or not own.same(theirs)):
         raise Unpadded(f"{node.target} along a dynamic dimension")
     if any(i is not None and e is None for i, e in zip(index, extents)):
         raise Unpadded(f"{node.target} of a dynamic number of rows")
-    args = [args[0], args[1], _safe(run, node.args[2], args[2], None), *args[3:]]
-    return run.plain(node, args, kwargs), [extents]
+    safe = _safe(run, node.args[2], args[2], None)
+    if theirs is not None:  # where the index ends, the padding of what is written to begins
+        last = args[0].array.shape[dim] - 1
+        safe = with_array(safe, masked(safe.array, index, [dim], last))
+    return run.plain(node, [args[0], args[1], safe, *args[3:]], kwargs), [extents]
 
 
 @handles("scatter_add", "index_put")

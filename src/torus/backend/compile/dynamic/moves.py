@@ -227,6 +227,20 @@ def constant_pad(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, A
     return run.plain(node, args, kwargs), [extents]
 
 
+@handles("flip")
+def flip(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Results:
+    """Dimensions from their last real element to their first."""
+    result, extents = run.values[node.args[0]], run.of(node.args[0])
+    for dim in axes(node.args[1], result.ndim):
+        extent = extents[dim]
+        if extent is None:
+            result = jnp.flip(result, dim)
+        else:
+            place = extent.single("a flip") - 1 - lax.iota("int64", result.shape[dim])
+            result = jnp.take(result, jnp.maximum(place, 0), axis=dim)
+    return [result], [extents]
+
+
 @handles("tril", "triu")
 def triangle(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Results:
     """Counted from the first row and column."""
