@@ -27,8 +27,8 @@ class Source(NamedTuple):
 
 @dataclass
 class Split:
-    """`host` takes all arguments of the graph; `device` takes `inputs`; `outputs` and `writes` (argument number, value)
-    are made from the results of both.
+    """`host` takes all arguments of the graph; `device` takes `inputs`; `outputs`, and the `writes` to CPU tensors
+    (argument number, value), are made from the results of both.
     """
 
     host: torch.fx.GraphModule | None
@@ -89,7 +89,7 @@ class _Splitter:
         writes = [
             (self.arguments[n.args[0]], self.output(n.args[1], results))
             for n in self.nodes
-            if n.target is torch.ops.aten.copy_.default and n not in self.host and on_host(n.args[0].meta["val"])
+            if n.target is torch.ops.aten.copy_.default and on_host(n.args[0].meta["val"])
         ]
         return Split(self.host_graph(), device, inputs, outputs, writes)
 
@@ -173,13 +173,14 @@ class _Splitter:
         )
 
     def host_graph(self) -> torch.fx.GraphModule | None:
-        writes = [n for n in self.nodes if n in self.host and n.target is torch.ops.aten.copy_.default]
-        if not self.host_results and not writes:
+        if not self.host_results:
             return None
         graph = torch.fx.Graph()
         made: dict[Any, Any] = {}
         for node in self.nodes:
-            if node.op == "placeholder" or node in self.host or node in self.numbers or self.is_subgraph(node):
+            if node.target is torch.ops.aten.copy_.default and node in self.host:
+                made[node] = made[node.args[1]]  # written after the device has run, which may fail
+            elif node.op == "placeholder" or node in self.host or node in self.numbers or self.is_subgraph(node):
                 made[node] = graph.node_copy(node, lambda n: made[n])
         graph.output([made[n] for n in self.host_results])
         graph.eliminate_dead_code(_is_needed)
