@@ -69,6 +69,18 @@ CASES: list[Case] = (
     + [(aten._prelu_kernel.default, X, randn(1, 4)), (aten._prelu_kernel_backward.default, GRAD, X, randn(1, 4))]
     + [(aten._prelu_kernel.default, BF16, BF16[:1]), (aten._prelu_kernel_backward.default, BF16_GRAD, BF16, BF16[:1])]
     + [(aten.glu.default, X), (aten.glu.default, BF16, 1), (aten.glu.default, randn(4, 3), 0)]
+    + [(aten.glu_jvp.default, aten.glu(X), X, X.sin(), -1)]
+    + [
+        (
+            aten.glu_backward_jvp.default,
+            aten.glu_backward(GRAD[:, :2], X, -1),
+            GRAD[:, :2],
+            X,
+            GRAD[:, :2].cos(),
+            X.sin(),
+            -1,
+        )
+    ]
     + [(aten.glu_backward.default, GRAD[:, :2], X, -1), (aten.glu_backward.default, BF16_GRAD[:, :2], BF16, 1)]
     + [(aten.sigmoid_backward.default, GRAD, UNIT), (aten.tanh_backward.default, GRAD, X.tanh())]
     + [

@@ -66,6 +66,23 @@ def test_bags_and_their_gradient(mode: int, padding: int, last: bool) -> None:
     agrees(aten._embedding_bag_dense_backward.default, g, FLAT, BAG, sizes, maxima, 10, False, mode, None, padding)
 
 
+@pytest.mark.parametrize("mode", [SUM, MEAN, MAX])
+@pytest.mark.parametrize("told", [True, False], ids=["bag of each", "only offsets"])
+def test_gradient_of_bags_as_autograd_asks_for_it(mode: int, told: bool) -> None:
+    g = randn(4, 4)
+    _, bag, sizes, maxima = aten._embedding_bag(TABLE, FLAT, OFFSETS, False, mode)
+    args = (FLAT, OFFSETS, bag if told else bag[:0], sizes, maxima, 10, False, mode, False, None)
+    expected = aten._embedding_bag_backward(g, FLAT, OFFSETS, BAG, *args[3:])
+    agrees(aten._embedding_bag_backward.default, g, *args, reference=expected)
+
+
+def test_a_sparse_gradient_is_left_to_the_cpu() -> None:
+    empty = torch.empty(0, dtype=torch.int64)
+    args = (randn(4, 4), FLAT, OFFSETS, BAG, empty, empty, 10, False, SUM, True, None)
+    with pytest.raises(NotImplementedError):
+        embedding.embedding_bag_backward(*args)
+
+
 @pytest.mark.parametrize("padding", [-1, 2])
 def test_weighted_bags(padding: int) -> None:
     weights, g = randn(7), randn(4, 4)
@@ -97,5 +114,5 @@ def test_bag_gradient_agrees_with_autograd() -> None:
 def test_every_rule_is_exercised() -> None:
     ops = [aten.embedding, aten.embedding_dense_backward, aten.embedding_renorm, aten._embedding_bag]
     ops += [aten._embedding_bag_forward_only, aten._embedding_bag_dense_backward]
-    ops += [aten._embedding_bag_per_sample_weights_backward]
+    ops += [aten._embedding_bag_per_sample_weights_backward, aten._embedding_bag_backward]
     assert not unexercised(embedding, [op.default for op in ops])

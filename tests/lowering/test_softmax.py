@@ -34,6 +34,19 @@ CASES: list[Case] = (
 )
 
 
+SCORES = torch.linspace(-3, 3, 36).reshape(2, 2, 3, 3)
+LEFT_OUT = SCORES.sin() > 0.3
+MASKED: list[Case] = [
+    (aten._masked_softmax.default, SCORES, LEFT_OUT),
+    (aten._masked_softmax.default, SCORES, LEFT_OUT, 2),
+    (aten._masked_softmax.default, SCORES, torch.ones_like(LEFT_OUT), -1),
+    (aten._masked_softmax.default, SCORES.double(), LEFT_OUT[0, 0], -1, 0),
+    (aten._masked_softmax.default, SCORES, LEFT_OUT[0, 0, :2], -1, 1),
+    (aten._masked_softmax_backward.default, SCORES.cos(), SCORES.softmax(-1), LEFT_OUT, -1),
+]
+CASES += MASKED
+
+
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_softmax(case: Case) -> None:
     run(case)

@@ -186,6 +186,25 @@ def glu_backward(grad: Any, x: Any, dim: int) -> Any:
     return jnp.concatenate([grad * s, grad * a * s * (1 - s)], dim)
 
 
+@lowers("aten::glu_jvp")
+def glu_jvp(glu: Any, x: Any, dx: Any, dim: int) -> Any:
+    """The derivative of `glu` along `dx`."""
+    (a, b), (da, db) = _halves(x, dim), _halves(dx, dim)
+    s = lax.logistic(b)
+    return da * s + a * s * (1 - s) * db
+
+
+@lowers("aten::glu_backward_jvp")
+def glu_backward_jvp(grad_x: Any, grad_glu: Any, x: Any, dgrad_glu: Any, dx: Any, dim: int) -> Any:
+    """The derivative of `glu_backward` along `dx` and `dgrad_glu`."""
+    (a, b), (da, db) = _halves(x, dim), _halves(dx, dim)
+    s = lax.logistic(b)
+    slope = s * (1 - s)
+    grad, dgrad = grad_glu.astype(a.dtype), dgrad_glu.astype(a.dtype)
+    dslope = slope * (1 - 2 * s) * db
+    return jnp.concatenate([dgrad * s + grad * slope * db, (dgrad * a + grad * da) * slope + grad * a * dslope], dim)
+
+
 def _halves(x: Any, dim: int) -> tuple[Any, Any]:
     wide = x.astype("float32") if x.dtype.itemsize == 2 else x
     a, b = jnp.split(wide, 2, dim)

@@ -102,6 +102,38 @@ def embedding_bag_dense_backward(
     return _add_rows(rows, jnp.where(indices == padding_idx, num_weights, indices), num_weights)
 
 
+@lowers("aten::_embedding_bag_backward")
+def embedding_bag_backward(
+    grad: Any,
+    indices: Any,
+    offsets: Any,
+    offset2bag: Any,
+    bag_size: Any,
+    maximum_indices: Any,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: Any,
+    padding_idx: int = -1,
+) -> Any:
+    if sparse:
+        raise NotImplementedError("a sparse gradient")
+    bag = offset2bag if offset2bag.shape == indices.shape else _bag_of_each(indices, offsets, grad.shape[0])
+    return embedding_bag_dense_backward(
+        grad,
+        indices,
+        bag,
+        bag_size,
+        maximum_indices,
+        num_weights,
+        scale_grad_by_freq,
+        mode,
+        per_sample_weights,
+        padding_idx,
+    )
+
+
 @lowers("aten::_embedding_bag_per_sample_weights_backward")
 def embedding_bag_per_sample_weights_backward(
     grad: Any, weight: Any, indices: Any, offsets: Any, offset2bag: Any, mode: int, padding_idx: int = -1

@@ -73,3 +73,28 @@ def log_softmax_backward(grad: Any, output: Any, dim: int, input_dtype: Any, *, 
     grad, output = _flat_if_0d(widen(grad)), _flat_if_0d(widen(output))
     axis = axis_of(dim, grad.ndim)
     return (grad - lax.exp(output) * jnp.sum(grad, axis, keepdims=True)).reshape(out.shape)
+
+
+def _mask_of(x: Any, mask: Any, mask_type: int | None) -> Any:
+    """Where elements take no part. Type 0 masks positions of (L, L), type 1 keys of (B, L), type 2 each element."""
+    if mask_type == 0:
+        mask = mask[None, None]
+    elif mask_type == 1:
+        mask = mask[:, None, None]
+    return jnp.broadcast_to(mask.astype("bool"), x.shape)
+
+
+@lowers("aten::_masked_softmax")
+def masked_softmax(x: Any, mask: Any, dim: int | None = None, mask_type: int | None = None) -> Any:
+    """Softmax over what is not masked, zeros elsewhere; NaN where everything is."""
+    left_out = _mask_of(x, mask, 2 if mask.shape == x.shape else mask_type)
+    wide = jnp.where(left_out, -jnp.inf, widen(x))
+    return _along(softmax_over, wide, x.ndim - 1 if dim is None else dim, str(x.dtype))
+
+
+@lowers("aten::_masked_softmax_backward")
+def masked_softmax_backward(grad: Any, output: Any, mask: Any, dim: int | None = None) -> Any:
+    left_out = _mask_of(output, mask, 2)
+    axis = axis_of(output.ndim - 1 if dim is None else dim, output.ndim)
+    grad = jnp.where(left_out, jnp.zeros((), "float32"), widen(grad))
+    return jnp.where(left_out, 0, softmax_gradient(grad.astype(widen(output).dtype), widen(output), axis))
