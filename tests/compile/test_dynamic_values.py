@@ -79,6 +79,8 @@ CASES: dict[str, Case] = {
     "positions": (lambda x: x + torch.arange(x.shape[0], device=x.device)[:, None], rows),
     "new tensors": (lambda x: torch.zeros(x.shape[0], 4, device=x.device) + x + x.new_ones(x.shape[0], 1), rows),
     "two sizes": (lambda x, y: (x[:, None] - y).square().sum(-1), lambda n: (randn(n, 4), randn(n + 3, 4))),
+    "repeat": (lambda x: (x.repeat(2, 1), x.repeat(2, 1, 2), x[0].repeat(x.shape[0], 1)), rows),
+    "halves": (lambda x: x[: (x.shape[0] + 1) // 2] * 2, rows),
     "flip": (lambda x: (x.flip(0), x.flip(0, 1), x.flip(1)), rows),
     "topk": (lambda x: (x.topk(2, 0)[0], x.max(0)[1]), rows),
     "padding beside": (lambda x: F.pad(x, (1, 2)), rows),

@@ -81,7 +81,16 @@ def attention_backward(
     return grad_query, grad_key, grad_value, grad_bias
 
 
+def repeat(x: torch.Tensor, repeats: Any) -> torch.Tensor:
+    """Copies beside each other in every dimension, through one dimension of copies beside each of its own."""
+    sizes = [1] * (len(repeats) - x.dim()) + list(x.shape)
+    apart = x.reshape([n for size in sizes for n in (1, size)])
+    copies = apart.expand([n for times, size in zip(repeats, sizes) for n in (times, size)])
+    return copies.reshape([times * size for times, size in zip(repeats, sizes)])
+
+
 FOR_PADDING: dict[Any, Callable[..., Any]] = {
+    aten.repeat.default: repeat,
     aten._scaled_dot_product_fused_attention_overrideable.default: attention,
     aten._scaled_dot_product_fused_attention_overrideable_backward.default: attention_backward,
 }

@@ -33,7 +33,7 @@ class Bindings:
 
     def knows(self, size: Any) -> bool:
         """Whether the arguments tell `size`; a number that a loop carries has its value in the loop only."""
-        return not self._unknown(_expression(size))
+        return not self._unknown(_expression(size).subs(self._told))
 
     def value(self, size: Any) -> Any:
         """A size, stride or number as Python knows it."""
@@ -45,6 +45,7 @@ class Bindings:
 
     def number(self, expression: Any) -> Any:
         """An expression of symbols as a number."""
+        expression = expression.subs(self._told)  # parts that are known as a whole, whatever their symbols are
         if unknown := self._unknown(expression):
             names = ", ".join(sorted(map(str, unknown)))
             raise NotImplementedError(f"the size {expression} depends on values that are computed ({names})")
