@@ -19,6 +19,7 @@ FILLS: list[Case] = [
     (aten.fill.Scalar, torch.zeros(3, dtype=torch.int64), 2**62 + 1),
     (aten.fill.Scalar, torch.zeros(3, dtype=torch.bool), 2),
     (aten.fill.Tensor, X.bfloat16(), TENSOR),
+    (aten._efficientzerotensor.default, [2, 3], {"dtype": torch.int32}),
     (aten.zero.default, X),
 ]
 RANGES: list[Case] = (

@@ -27,6 +27,12 @@ def zero(x: Any, *, out: OutSpec) -> Any:
     return jnp.zeros(out.shape, out.dtype)
 
 
+@lowers("aten::_efficientzerotensor")
+def zero_tensor(size: Any, *, out: OutSpec, **_: Any) -> Any:
+    """Zeros that autograd makes for a tangent it lacks."""
+    return jnp.zeros(out.shape, out.dtype)
+
+
 # --- ranges
 
 
