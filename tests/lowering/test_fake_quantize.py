@@ -18,6 +18,7 @@ by_channel = aten.fake_quantize_per_channel_affine_cachemask.default
 
 CASES: list[Case] = [
     (aten.fake_quantize_per_tensor_affine_cachemask.default, X, 0.13, 3, -20, 90),
+    (aten.fake_quantize_per_tensor_affine_cachemask.default, X.bfloat16(), 0.125, 3, -20, 90),
     (by_tensors, X, SCALE, ZERO, torch.tensor([1]), -20, 90),
     (by_tensors, X, SCALE, ZERO, torch.tensor([0]), -20, 90),
     (by_channel, X, SCALES, ZEROS, 1, -20, 90),

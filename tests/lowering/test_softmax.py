@@ -39,6 +39,7 @@ LEFT_OUT = SCORES.sin() > 0.3
 MASKED: list[Case] = [
     (aten._masked_softmax.default, SCORES, LEFT_OUT),
     (aten._masked_softmax.default, SCORES, LEFT_OUT, 2),
+    (aten._masked_softmax.default, SCORES.bfloat16(), LEFT_OUT),
     (aten._masked_softmax.default, SCORES, torch.ones_like(LEFT_OUT), -1),
     (aten._masked_softmax.default, SCORES.double(), LEFT_OUT[0, 0], -1, 0),
     (aten._masked_softmax.default, SCORES, LEFT_OUT[0, 0, :2], -1, 1),

@@ -120,7 +120,7 @@ def embedding_bag_backward(
     if sparse:
         raise NotImplementedError("a sparse gradient")
     bag = offset2bag if offset2bag.shape == indices.shape else _bag_of_each(indices, offsets, grad.shape[0])
-    return embedding_bag_dense_backward(
+    result = embedding_bag_dense_backward(
         grad,
         indices,
         bag,
@@ -132,6 +132,7 @@ def embedding_bag_backward(
         per_sample_weights,
         padding_idx,
     )
+    return result.astype(grad.dtype)
 
 
 @lowers("aten::_embedding_bag_per_sample_weights_backward")

@@ -11,7 +11,7 @@ from torus.backend.lowering.registry import lowers
 
 def _fake_quantize(x: Any, scale: Any, zero_point: Any, low: Any, high: Any) -> tuple[Any, Any]:
     """A zero point that is a float is added before rounding, an integer after it."""
-    x = widen(x)
+    dtype, x = x.dtype, widen(x)
     scale = scale.astype(x.dtype)
     scaled, shift = x * (1 / scale), zero_point.astype(x.dtype)
     even = lax.RoundingMethod.TO_NEAREST_EVEN
@@ -19,7 +19,8 @@ def _fake_quantize(x: Any, scale: Any, zero_point: Any, low: Any, high: Any) -> 
         level = lax.round(scaled + shift, even)
     else:
         level = lax.round(scaled, even) + shift
-    return (jnp.clip(level, low, high) - shift) * scale, (level >= low) & (level <= high)
+    result = (jnp.clip(level, low, high) - shift) * scale
+    return result.astype(dtype), (level >= low) & (level <= high)
 
 
 @lowers("aten::fake_quantize_per_tensor_affine_cachemask", runtime=("zero_point", "quant_min", "quant_max"))
@@ -33,7 +34,7 @@ def fake_quantize_by_tensors(
 ) -> Any:
     result, mask = _fake_quantize(x, scale.reshape(()), zero_point.reshape(()), quant_min, quant_max)
     enabled = fake_quant_enabled.reshape(()) != 0
-    return jnp.where(enabled, result, widen(x)), mask | ~enabled
+    return jnp.where(enabled, result, x), mask | ~enabled
 
 
 @lowers("aten::fake_quantize_per_channel_affine_cachemask", runtime=("quant_min", "quant_max"))

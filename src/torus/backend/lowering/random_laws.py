@@ -25,7 +25,7 @@ def _gamma(alpha: Any, generator: Any) -> Any:
 
 @lowers("aten::_standard_gamma")
 def standard_gamma(alpha: Any, generator: Any) -> Any:
-    return _gamma(widen(alpha), generator)
+    return _gamma(widen(alpha), generator).astype(alpha.dtype)
 
 
 @lowers("aten::_standard_gamma_grad")
@@ -37,11 +37,11 @@ def standard_gamma_grad(alpha: Any, drawn: Any) -> Any:
 @lowers("aten::_sample_dirichlet")
 def sample_dirichlet(alpha: Any, generator: Any) -> Any:
     """Normalized in logarithms, so that small concentrations do not give 0 / 0."""
-    alpha = widen(alpha)
+    dtype, alpha = alpha.dtype, widen(alpha)
     logarithms = jax.random.loggamma(_key(generator), alpha, alpha.shape, alpha.dtype)
     drawn = jax.nn.softmax(logarithms, -1)
     info = jnp.finfo(alpha.dtype)
-    return jnp.clip(drawn, info.tiny, 1 - info.epsneg)
+    return jnp.clip(drawn, info.tiny, 1 - info.epsneg).astype(dtype)
 
 
 @lowers("aten::poisson")
@@ -51,6 +51,6 @@ def poisson(rate: Any, generator: Any) -> Any:
 
 @lowers("aten::binomial")
 def binomial(count: Any, prob: Any, generator: Any) -> Any:
-    count, prob = widen(count), widen(prob)
     shape = jnp.broadcast_shapes(count.shape, prob.shape)
-    return jax.random.binomial(_key(generator), count, prob, shape, count.dtype)
+    drawn = jax.random.binomial(_key(generator), widen(count), widen(prob), shape)
+    return drawn.astype(count.dtype)

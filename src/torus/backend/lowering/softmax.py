@@ -89,12 +89,12 @@ def masked_softmax(x: Any, mask: Any, dim: int | None = None, mask_type: int | N
     """Softmax over what is not masked, zeros elsewhere; NaN where everything is."""
     left_out = _mask_of(x, mask, 2 if mask.shape == x.shape else mask_type)
     wide = jnp.where(left_out, -jnp.inf, widen(x))
-    return _along(softmax_over, wide, x.ndim - 1 if dim is None else dim, str(x.dtype))
+    return _along(softmax_over, wide, x.ndim - 1 if dim is None else dim, str(x.dtype)).astype(x.dtype)
 
 
 @lowers("aten::_masked_softmax_backward")
 def masked_softmax_backward(grad: Any, output: Any, mask: Any, dim: int | None = None) -> Any:
     left_out = _mask_of(output, mask, 2)
     axis = axis_of(output.ndim - 1 if dim is None else dim, output.ndim)
-    grad = jnp.where(left_out, jnp.zeros((), "float32"), widen(grad))
-    return jnp.where(left_out, 0, softmax_gradient(grad.astype(widen(output).dtype), widen(output), axis))
+    grad = jnp.where(left_out, 0, widen(grad))
+    return jnp.where(left_out, 0, softmax_gradient(grad, widen(output), axis)).astype(output.dtype)
