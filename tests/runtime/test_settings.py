@@ -26,6 +26,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         "defer_and_fuse": False,
         "fusing": "background",
         "compile_fallback": True,
+        "compile_dump": None,
         "launch_blocking": False,
         "debug_checks": False,
         "program_cache": "default",

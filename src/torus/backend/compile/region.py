@@ -38,7 +38,7 @@ class Region:
         self.idle = not any(n.op == "call_function" for n in parts.device.graph.nodes)
         """Whether the device does nothing of it."""
         self.background: Background | None = None
-        if options.async_compile and self.direct and not self.padded:
+        if options.async_compile and not self.padded and not self.idle:
             self.background = Background(self.program.core.prepare)
         self.fails = False
         self.fakes = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
@@ -64,18 +64,23 @@ class Region:
             return self._op_by_op(arguments)
 
     def _compiled(self, arguments: list[Any]) -> list[Any]:
+        host: Sequence[Any] = ()
         if self.direct:
             inputs = [arguments[i] for i in self.forwards or ()]
-            if self.background is not None:
-                if not self.background.ready(inputs):
-                    return self._op_by_op(arguments)
-                self.background = None
-            return self.run(inputs)
-        for source in self.split.outputs:
-            if source.kind == "number":
-                self._number(source.value)  # fails before the device has written anything
-        host = self.split.host(*arguments) if self.split.host is not None else ()
-        device = () if self.idle else self.run([self._pick(s, arguments, host, ()) for s in self.split.inputs])
+        else:
+            for source in self.split.outputs:
+                if source.kind == "number":
+                    self._number(source.value)  # fails before anything was written
+            host = self.split.host(*arguments) if self.split.host is not None else ()
+            inputs = [self._pick(s, arguments, host, ()) for s in self.split.inputs]
+        if self.background is not None:
+            if not self.background.ready(inputs):
+                return self._op_by_op(arguments)
+            self.background = None
+        device = [] if self.idle else self.run(inputs)
+        return device if self.direct else self._outputs(arguments, host, device)
+
+    def _outputs(self, arguments: list[Any], host: Sequence[Any], device: Sequence[Any]) -> list[Any]:
         for index, source in self.split.writes:
             arguments[index].copy_(self._pick(source, arguments, host, device))
         return [self._pick(s, arguments, host, device) for s in self.split.outputs]
