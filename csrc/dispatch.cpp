@@ -283,7 +283,27 @@ bool run_program(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::
 
 } // namespace
 
+namespace {
+
+bool has_bits(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined() && (value.toTensor().is_conj() || value.toTensor().is_neg());
+}
+
+// Products take conjugated and negated views as they are, since BLAS knows them; programs do not.
+void resolve_bits(const OpInfo& info, torch::jit::Stack* stack) {
+  const auto first = stack->size() - info.args.size();
+  for (size_t i = 0; i < info.args.size(); ++i) {
+    auto& value = (*stack)[first + i];
+    if (!info.args[i].written && has_bits(value)) {
+      value = value.toTensor().resolve_conj().resolve_neg();
+    }
+  }
+}
+
+} // namespace
+
 void run(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  resolve_bits(info, stack);
   if (!run_program(info, op, stack)) {
     fall_back_to_cpu(op, stack); // without the GIL: the copies take it themselves
   }

@@ -40,7 +40,8 @@ RuleTraits traits_of(const std::string& name, const std::string& kinds, uint32_t
 
 c10::IValue to_value(PyObject* object) {
   if (THPVariable_Check(object)) {
-    return THPVariable_Unpack(object);
+    const auto& tensor = THPVariable_Unpack(object);
+    return tensor.is_conj() || tensor.is_neg() ? tensor.resolve_conj().resolve_neg() : tensor;
   }
   if (object == Py_None) {
     return {};

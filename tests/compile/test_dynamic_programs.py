@@ -116,3 +116,13 @@ def test_a_size_is_found_in_what_it_is_a_part_of() -> None:
     assert find(n, [(half, 3), (n - half, 4)]) == 7
     assert find(n, [(half, 3)]) is None
     assert find(n, []) is None
+
+
+def test_results_have_no_gaps_in_memory(device: str) -> None:
+    """Also where the padded ones have: users call view() on them."""
+    product = torch.compile(lambda x: x @ x.mT, backend="tpu", dynamic=True)
+    for size in (5, 9, 12):
+        x = torch.randn(2, size, 4)
+        result = product(x.to(device))
+        assert result.is_contiguous()
+        torch.testing.assert_close(result.view(-1).cpu(), (x @ x.mT).view(-1))

@@ -36,8 +36,9 @@ def compile_graph(module: torch.fx.GraphModule, example_inputs: list[Any], optio
     from torch._dynamo.backends.common import aot_autograd
 
     make = partial(_compile, options=options)
+    make_forward = partial(_compile_forward, options=options)
     compiled: Callable[..., Any] = aot_autograd(
-        fw_compiler=make,
+        fw_compiler=make_forward,
         bw_compiler=make,
         inference_compiler=make,
         partition_fn=_partition,
@@ -47,16 +48,25 @@ def compile_graph(module: torch.fx.GraphModule, example_inputs: list[Any], optio
     return compiled
 
 
-def _compile(module: torch.fx.GraphModule, example_inputs: list[Any], options: Options) -> Callable[..., Any]:
+def _compile(
+    module: torch.fx.GraphModule, example_inputs: list[Any], options: Options, seen: int | None = None
+) -> Callable[..., Any]:
     from torch._functorch._aot_autograd.utils import make_boxed_func
 
     try:
-        return Region(module, options)
+        return Region(module, options, seen)
     except CompileError as error:
         if not options.falls_back:
             raise
         warnings.warn(f"a graph runs op by op, because it cannot be compiled: {error}", CompileWarning, stacklevel=2)
         return make_boxed_func(module)
+
+
+def _compile_forward(module: torch.fx.GraphModule, example_inputs: list[Any], options: Options) -> Callable[..., Any]:
+    """A forward graph gives what the user sees, then what its backward graph needs."""
+    context = torch._guards.TracingContext.try_get()
+    known = context.fw_metadata if context is not None else None
+    return _compile(module, example_inputs, options, known.num_forward_returns if known is not None else None)
 
 
 def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:

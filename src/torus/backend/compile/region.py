@@ -22,7 +22,8 @@ _LARGE = 1 << 20
 class Region:
     """One graph. Calling it with the list of its arguments gives the list of its outputs."""
 
-    def __init__(self, module: torch.fx.GraphModule, options: Options) -> None:
+    def __init__(self, module: torch.fx.GraphModule, options: Options, seen: int | None = None) -> None:
+        """`seen`: so many of the outputs are the user's (None: all), the others are kept for the backward pass."""
         self.module, self.options = module, options
         self._boxed_call = True  # AOTAutograd's word for "takes a list, which it may empty"
         self.split = parts = split(module)
@@ -30,7 +31,8 @@ class Region:
         self.run = self.program.core.run
         self.padded = bool(symbols_of(parts.device))
         if self.padded:
-            self.run = PaddedProgram(parts.device, options).run
+            visible = {s.number for s in parts.outputs[:seen] if s.kind == "device"}
+            self.run = PaddedProgram(parts.device, options, 1 + max(visible, default=-1)).run
         self.forwards = [s.number for s in parts.inputs] if all(s.kind == "argument" for s in parts.inputs) else None
         plain = parts.outputs == [Source("device", i) for i in range(len(parts.outputs))] and not parts.writes
         self.direct = plain and parts.host is None and self.forwards is not None

@@ -69,6 +69,20 @@ def _whole(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor | None:
     return tensor.as_strided(tuple(sizes), strides)
 
 
-def cut(tensor: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """The corner of `tensor` with `sizes`, as a view."""
-    return tensor if tuple(tensor.shape) == tuple(sizes) else tensor.as_strided(tuple(sizes), tensor.stride())
+def cut(tensor: torch.Tensor, sizes: Sequence[int], dense: bool) -> torch.Tensor:
+    """The corner of `tensor` with `sizes`, as a view; with `dense` a copy where that has gaps in memory.
+
+    The copy goes through the host too.
+    """
+    if tuple(tensor.shape) == tuple(sizes):
+        return tensor
+    view = tensor.as_strided(tuple(sizes), tensor.stride())
+    if not dense or torch.ops.aten.is_non_overlapping_and_dense(view):
+        return view
+    order = sorted(range(view.dim()), key=lambda d: -view.stride()[d])
+    staged = torch.empty([view.shape[d] for d in order], dtype=view.dtype).permute(_inverse(order))
+    return staged.copy_(view).to(tensor.device)
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    return [order.index(dim) for dim in range(len(order))]

@@ -36,8 +36,9 @@ class PaddedProgram:
     A size is padded from its second value on, or from the first when its largest value was announced.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, options: Options) -> None:
-        self.module, self.options = module, options
+    def __init__(self, module: torch.fx.GraphModule, options: Options, dense: int) -> None:
+        """`dense`: so many of the results are without gaps in memory; the others are views of padded memory."""
+        self.module, self.options, self.dense = module, options, dense
         self.symbols = symbols_of(module)
         self.fakes = [n.meta.get("val") for n in module.graph.nodes if n.op == "placeholder"]
         self.inputs = [
@@ -76,8 +77,8 @@ class PaddedProgram:
                 given.append(sizes(padded) if sizes is not None and value is not None else value)
         results = self.program.core.run(given + [n for n, v in zip(real, self.varying) if v])
         return [
-            cut(result, sizes(real)) if sizes is not None and sizes.dynamic else result
-            for result, sizes in zip(results, self.outputs)
+            cut(result, sizes(real), i < self.dense) if sizes is not None and sizes.dynamic else result
+            for i, (result, sizes) in enumerate(zip(results, self.outputs))
         ]
 
 
