@@ -13,7 +13,7 @@ from tests.compile.compare import compiled, randn, same
 X = randn(4, 5)
 DRAWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "dropout": lambda x: F.dropout(x, 0.4),
-    "dropout2d": lambda x: F.dropout2d(x[None, None], 0.5),
+    "dropout2d": lambda x: F.dropout2d(x.reshape(1, -1, 1, 1), 0.5),
     "alpha dropout": lambda x: F.alpha_dropout(x, 0.3, True),
     "rand_like": lambda x: torch.rand_like(x) + x,
     "rand": lambda x: torch.rand(3, dtype=torch.float64, device=x.device),

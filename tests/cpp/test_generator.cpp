@@ -13,7 +13,7 @@ using namespace torus;
 TEST(a_seed_starts_at_offset_zero) {
   auto generator = make_generator(0);
   auto* impl = generator.get<GeneratorImpl>();
-  impl->next();
+  impl->next(1);
   generator.set_current_seed(42);
   EXPECT_EQ(generator.current_seed(), uint64_t{42});
   EXPECT_EQ(generator.get_offset(), uint64_t{0});
@@ -25,7 +25,7 @@ TEST(each_draw_advances_the_offset_by_one) {
   generator.set_current_seed(7);
   auto* impl = generator.get<GeneratorImpl>();
   for (uint64_t i = 0; i < 3; ++i) {
-    const auto state = impl->next();
+    const auto state = impl->next(1);
     EXPECT_EQ(state.seed, uint64_t{7});
     EXPECT_EQ(state.offset, i);
   }
@@ -45,7 +45,7 @@ TEST(a_state_goes_round) {
   other.set_state(state);
   EXPECT_EQ(other.current_seed(), 0xFEDCBA9876543210ULL);
   EXPECT_EQ(other.get_offset(), uint64_t{5});
-  generator.get<GeneratorImpl>()->next();
+  generator.get<GeneratorImpl>()->next(1);
   EXPECT(at::Tensor(state).equal(other.get_state())); // a state is a copy
 }
 
@@ -64,7 +64,7 @@ TEST(a_clone_goes_its_own_way) {
   EXPECT_EQ(copy.current_seed(), uint64_t{3});
   EXPECT_EQ(copy.get_offset(), uint64_t{9});
   EXPECT(copy.device() == generator.device());
-  copy.get<GeneratorImpl>()->next();
+  copy.get<GeneratorImpl>()->next(1);
   EXPECT_EQ(generator.get_offset(), uint64_t{9});
 }
 
