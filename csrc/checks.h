@@ -1,5 +1,5 @@
-// Checks of indices in compiled graphs. A call does not wait for its own: they are looked at when they are there, at the
-// latest before the host reads anything.
+// Checks of indices in compiled graphs. A call does not wait for its own: they are looked at when they are there, at
+// the latest before the host reads anything.
 #pragma once
 
 #include "program.h"

@@ -38,7 +38,8 @@ class GeneratorImpl final : public c10::GeneratorImpl {
 
 const at::Generator& default_generator(c10::DeviceIndex device);
 at::Generator make_generator(c10::DeviceIndex device);
-// The state for `draws` ops, from the generator given or the device's default. Raises for a generator of another device.
+// The state for `draws` ops, from the generator given or the device's default. Raises for a generator of another
+// device.
 RandomState next_random_state(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
                               uint64_t draws = 1);
 

@@ -51,7 +51,7 @@ struct Entry {
   std::vector<int32_t> inputs; // tensor arguments, in the program's order
   bool takes_pack = false;
   std::vector<int32_t> donated; // of the inputs: their memory goes to a result
-  int32_t cost = 1; // how large its program is: the number of its instructions
+  int32_t cost = 1;             // how large its program is: the number of its instructions
   std::vector<ResultPlan> results;
   std::vector<ReturnPlan> returns;
   std::vector<Resize> resizes;
