@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import library
 
 from tests.compile.compare import compiled, randn, same
 from torus.backend.compile.errors import CompileError, CompileWarning
 
 
-@torch.library.custom_op("torus_tests::identity", mutates_args=())
+@library.custom_op("torus_tests::identity", mutates_args=())
 def identity(x: torch.Tensor) -> torch.Tensor:
     """An op that has no rule, and works on any device."""
     return x.clone()

@@ -149,3 +149,17 @@ def test_an_optimizer_with_a_closure_is_an_error(device: str) -> None:
     model = nn.Linear(2, 2).to(device)
     with pytest.raises(ValueError, match="closure"):
         step_of(model, torch.optim.LBFGS(model.parameters()))
+
+
+def test_what_is_frozen_later_stays(device: str) -> None:
+    """Also a norm that is put in evaluation mode by itself."""
+    model = network().to(device)
+    step = step_of(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    x, y = (t.to(device) for t in batches(1)[0])
+    step(x, y)
+    model[4].weight.requires_grad_(False)
+    model[1].eval()
+    weight, mean = model[4].weight.clone(), model[1].running_mean.clone()
+    step(x, y)
+    assert torch.equal(model[4].weight, weight)
+    assert torch.equal(model[1].running_mean, mean)

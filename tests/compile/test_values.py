@@ -150,3 +150,11 @@ def test_one_program_for_all_values_of_a_number() -> None:
     before = torch.tpu.cache.stats()["requests"]
     assert fn(x, 3.5).cpu().tolist() == pytest.approx([3.623] * 3)
     assert torch.tpu.cache.stats()["requests"] == before
+
+
+def test_constants_that_python_holds_equal_are_not() -> None:
+    """0.0 and -0.0; each call is remembered by its arguments."""
+    x = torch.ones(2)
+    fn = lambda x: (F.pad(x, (1, 1), value=0.0), F.pad(x, (1, 1), value=-0.0))  # noqa: E731
+    for actual, expected in zip(compiled(fn)(x.to("tpu")), fn(x)):
+        assert torch.signbit(actual).cpu().tolist() == torch.signbit(expected).tolist()

@@ -12,7 +12,9 @@ from torch.tpu import EagerMode
 
 from tests.device.process import run
 from torus import _C, runtime
-from torus.backend.device.explain import Report, advise, show_bytes
+from torus.backend.device.advice import advise
+from torus.backend.device.amounts import show_bytes
+from torus.backend.device.explain import Report
 from torus.backend.eager.report import Flush, OpRecord, SegmentRecord, shorten
 
 
@@ -203,7 +205,7 @@ def test_a_long_table_is_cut(x):
 
 
 def test_places_are_short():
-    assert shorten("/a/b/work/train.py:12 in Model.step") == "work/train.py:12 in Model.step"
+    assert shorten("/a/b/runs/train.py:12 in Model.step") == "runs/train.py:12 in Model.step"
     assert shorten("/train.py:12 in <module>") == "/train.py:12 in <module>"
     assert shorten("<stdin>:1 in <module>") == "<stdin>:1 in <module>"
     assert shorten("") == ""

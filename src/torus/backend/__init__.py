@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 NAME = "tpu"
@@ -75,7 +74,7 @@ def _register_core(core: Any) -> None:
             list(rule.mutates),
             rule.wide,
             rule.host_tensors,
-            _draws_unasked(rule.name, rule.fn),
+            rule.draws and not _has_generator(rule.name),
             rule.range_length,
         )
         if not registered:
@@ -92,19 +91,16 @@ def _expected_devices() -> int:
         return 1
 
 
-def _draws_unasked(name: str, rule: Callable[..., Any]) -> bool:
-    """Whether a rule takes random numbers although its op has no generator argument, as dropout does."""
-    code = rule.__code__
-    if "generator" not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
-        return False
+def _has_generator(name: str) -> bool:
+    """Whether an op has an argument for a generator; dropout has none. True where this PyTorch has no such op."""
     import torch
 
     base, _, overload = name.partition(".")
     try:
         schema = torch._C._get_schema(base, overload)
     except RuntimeError:
-        return False  # another version of PyTorch: registering the rule reports it
-    return all(argument.name != "generator" for argument in schema.arguments)
+        return True  # registering the rule reports it
+    return any(argument.name == "generator" for argument in schema.arguments)
 
 
 def _register_module(torch: Any) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 
 from torus.backend.compile.errors import CompileError
-from torus.backend.compile.nodes import find_rule, lower_call, takes_generator
+from torus.backend.compile.nodes import find_rule, lower_call
 from torus.backend.compile.symbols import Bindings
 from torus.backend.lowering.apply import Operand, current
 from torus.backend.lowering.lazy import jax, jnp
-from torus.backend.lowering.registry import OutSpec
 
 _WRITE = torch.ops.aten.copy_.default
 
@@ -116,7 +115,7 @@ class Run:
     def random_state(self, node: Any) -> Any:
         """The state of the next draw; None for an op that draws nothing."""
         rule = find_rule(node.target)
-        if rule is None or self.generator is None or not takes_generator(rule):
+        if rule is None or self.generator is None or not rule.draws:
             return None
         seed_low, seed_high, low, high = (self.generator[i] for i in range(4))
         moved = low + jnp.uint32(self.drawn)
@@ -147,7 +146,7 @@ def written_placeholders(graph: Any) -> list[Any]:
 def count_draws(graph: Any) -> int:
     """How many nodes draw random numbers."""
     rules = [find_rule(n.target) for n in graph.nodes if n.op == "call_function"]
-    return sum(1 for rule in rules if rule is not None and takes_generator(rule))
+    return sum(1 for rule in rules if rule is not None and rule.draws)
 
 
 def _attribute(module: Any, name: str) -> Any:
@@ -211,6 +210,3 @@ def _place(node: Any) -> str:
 def promised(fakes: Sequence[Any], bindings: Bindings) -> list[Any]:
     """Dtype, sizes and strides of each tensor that a graph gives, as PyTorch's meta kernels promise them."""
     return [None if f is None else (f.dtype, bindings.sizes(f.shape), bindings.sizes(f.stride())) for f in fakes]
-
-
-Outs = Sequence[OutSpec]

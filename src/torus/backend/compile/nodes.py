@@ -61,12 +61,6 @@ def _kind(argument: Any, rule: Rule | None) -> str:
     return "static"
 
 
-def takes_generator(rule: Rule) -> bool:
-    """Whether a rule draws random numbers."""
-    code = rule.fn.__code__
-    return "generator" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-
 @dataclass(frozen=True)
 class Ref:
     """Where an array goes among the arguments of a call, and its part in type promotion (see `Operand`)."""
@@ -85,13 +79,17 @@ class Number:
 
 @dataclass(frozen=True)
 class Call:
-    """All that decides what a node computes, except its arrays."""
+    """All that decides what a node computes, except its arrays.
+
+    `exact` has the arguments as text: 0.0 and -0.0, or 1 and True, are equal in Python, and not to an op.
+    """
 
     rule: str
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...]
     outs: tuple[OutSpec, ...]
     avals: tuple[tuple[tuple[int, ...], str], ...]
+    exact: str
     default_dtype: torch.dtype
     precision: str
     platform: str
@@ -125,7 +123,7 @@ def lower_call(
             named[parameter.name] = value
         else:
             positional.append(value)
-    if takes_generator(rule):
+    if rule.draws:
         _add_random(parameters(op), positional, named, arrays, random)
     context = current()
     call = Call(
@@ -134,6 +132,7 @@ def lower_call(
         tuple(named.items()),
         tuple(outs),
         tuple((tuple(a.shape), str(a.dtype)) for a in arrays),
+        repr((positional, named)),
         torch.get_default_dtype(),
         context.precision,
         context.platform,

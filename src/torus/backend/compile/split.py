@@ -9,9 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from torus.backend.compile.graph import written_placeholders
-
 _WITH_EFFECTS = torch.ops.higher_order.with_effects
+_WRITE = torch.ops.aten.copy_.default
 Kind = Literal["argument", "host", "device", "download", "constant", "number"]
 
 
@@ -64,7 +63,9 @@ class _Splitter:
         """Host nodes take and give CPU tensors; numbers, arithmetic on sizes, belong to both sides."""
         value = node.meta.get("val")
         if node.op == "get_attr":
-            if isinstance(_attribute(self.module, node.target), torch.Tensor) and on_host(_constant(self.module, node)):
+            if isinstance(_attribute(self.module, node.target), torch.Tensor) and on_host(
+                _attribute(self.module, node.target)
+            ):
                 self.host.add(node)
         elif node.op == "call_function":
             sources = node.all_input_nodes
@@ -89,7 +90,7 @@ class _Splitter:
         writes = [
             (self.arguments[n.args[0]], self.output(n.args[1], results))
             for n in self.nodes
-            if n.target is torch.ops.aten.copy_.default and on_host(n.args[0].meta["val"])
+            if n.target is _WRITE and on_host(n.args[0].meta["val"])
         ]
         return Split(self.host_graph(), device, inputs, outputs, writes)
 
@@ -130,7 +131,7 @@ class _Splitter:
             elif node in self.host:
                 inputs.append(Source("host", self.host_result(node)))
             else:
-                constant = _constant(self.module, node)
+                constant = _attribute(self.module, node.target)
                 new.meta["val"] = torch.empty_strided(
                     constant.shape, constant.stride(), dtype=constant.dtype, device="meta"
                 )
@@ -145,7 +146,7 @@ class _Splitter:
             made[node] = graph.node_copy(node, take)
         ours = dict.fromkeys(
             n
-            for n in [*outputs, *(n.args[1] for n in self.nodes if n.target is torch.ops.aten.copy_.default)]
+            for n in [*outputs, *(n.args[1] for n in self.nodes if n.target is _WRITE)]
             if isinstance(n, torch.fx.Node)
             and n.op == "call_function"
             and n not in self.host
@@ -161,15 +162,14 @@ class _Splitter:
         if node.op != "call_function" or node in self.host or node in self.numbers:
             return False
         # Made after the run: the device does not write to CPU tensors.
-        return not (node.target is torch.ops.aten.copy_.default and on_host(node.args[0].meta["val"]))
+        return not (node.target is _WRITE and on_host(node.args[0].meta["val"]))
 
     def is_input(self, node: Any) -> bool:
         return node.op == "placeholder" or node in self.host or (node.op == "get_attr" and not self.is_subgraph(node))
 
     def copied_to_host(self, node: Any) -> bool:
         return any(
-            user.target is torch.ops.aten.copy_.default and on_host(user.args[0].meta["val"]) and user.args[1] is node
-            for user in node.users
+            user.target is _WRITE and on_host(user.args[0].meta["val"]) and user.args[1] is node for user in node.users
         )
 
     def host_graph(self) -> torch.fx.GraphModule | None:
@@ -178,7 +178,7 @@ class _Splitter:
         graph = torch.fx.Graph()
         made: dict[Any, Any] = {}
         for node in self.nodes:
-            if node.target is torch.ops.aten.copy_.default and node in self.host:
+            if node.target is _WRITE and node in self.host:
                 made[node] = made[node.args[1]]  # written after the device has run, which may fail
             elif node.op == "placeholder" or node in self.host or node in self.numbers or self.is_subgraph(node):
                 made[node] = graph.node_copy(node, lambda n: made[n])
@@ -202,11 +202,7 @@ def _is_token(node: Any) -> bool:
 
 def _is_needed(node: Any) -> bool:
     """Whether a node stays even where nothing uses its value."""
-    return node.op in ("placeholder", "output") or node.target in (torch.ops.aten.copy_.default, _WITH_EFFECTS)
-
-
-def _constant(module: Any, node: Any) -> Any:
-    return _attribute(module, node.target)
+    return node.op in ("placeholder", "output") or node.target in (_WRITE, _WITH_EFFECTS)
 
 
 def _attribute(module: Any, name: Any) -> Any:
@@ -217,6 +213,3 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     if isinstance(value, (list, tuple)):
         return [t for v in value for t in _tensors(v)]
     return [value] if isinstance(value, torch.Tensor) else []
-
-
-__all__ = ["Source", "Split", "on_host", "split", "written_placeholders"]

@@ -43,6 +43,7 @@ class TrainStep:
         self.model, self.optimizer, self.loss = model, optimizer, loss
         self.options = Options.parse(mode, options)
         self.raw_step = inspect.unwrap(type(optimizer).step)
+        self.modules = list(model.modules())
         self.places = _places(model, {id(p) for p in self._parameters()})
         self.has_state: set[int] = set()
         """Parameters whose state was made."""
@@ -51,7 +52,7 @@ class TrainStep:
     def __call__(self, *batch: Any) -> Any:
         leaves, structure = pytree.tree_flatten(batch)
         self._make_state()
-        key = (structure, tuple(map(_kind, leaves)), self._settings(), self.model.training, torch.get_default_dtype())
+        key = (structure, tuple(map(_kind, leaves)), self._settings(), torch.get_default_dtype())
         if key not in self.traced:
             made = self._trace(leaves, structure)
             if made is None:
@@ -80,9 +81,11 @@ class TrainStep:
         return [r if isinstance(r, torch.Tensor) else torch.tensor(r, dtype=torch.float64) for r in rates]
 
     def _settings(self) -> tuple[Any, ...]:
-        """What of the optimizer is part of the program."""
+        """What of the optimizer and the model is part of the program."""
+        modes = tuple(module.training for module in self.modules)
+        trained = tuple(p.requires_grad for p in self._parameters())
         known = [{k: v for k, v in g.items() if k not in ("params", "lr")} for g in self.optimizer.param_groups]
-        return tuple(repr(sorted(group.items(), key=lambda item: item[0])) for group in known)
+        return modes, trained, *(repr(sorted(group.items(), key=lambda item: item[0])) for group in known)
 
     def _make_state(self) -> None:
         """State that the optimizer would make in its first step, with step counters on the device."""
@@ -94,11 +97,12 @@ class TrainStep:
         count = len(inspect.signature(make).parameters) - 1
         with self._flags():
             for group in groups:
+                kept = [p.grad for p in group["params"]]
                 for p in group["params"]:
-                    p.grad = torch.empty_like(p) if p.grad is None else p.grad
+                    p.grad = torch.empty_like(p)
                 make(group, *([] for _ in range(count)))
-                for p in group["params"]:
-                    p.grad = None
+                for p, gradient in zip(group["params"], kept):
+                    p.grad = gradient
 
     @contextmanager
     def _flags(self) -> Iterator[None]:

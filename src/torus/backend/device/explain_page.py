@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
-from torus.backend.device.explain import HEADINGS, NO_ADVICE, Report, row, show_bytes, show_seconds, total
+from torus.backend.device.amounts import show_bytes, show_seconds
+from torus.backend.device.explain import HEADINGS, NO_ADVICE, Report, row, total
 from torus.backend.eager.report import Flush, SegmentRecord, shorten
 
 _MOST = 2000

@@ -115,7 +115,7 @@ _PLAIN = ("cause", "place", "programs", "known", "bytes_in", "bytes_out", "compi
 
 
 def shorten(place: str) -> str:
-    """``/a/b/work/train.py:12 in step`` -> ``work/train.py:12 in step``."""
+    """``/a/b/runs/train.py:12 in step`` -> ``runs/train.py:12 in step``."""
     file, separator, rest = place.rpartition(":")
     return "/".join(PurePath(file).parts[-2:]).replace("//", "/") + separator + rest
 

@@ -76,7 +76,7 @@ def _fingerprint() -> str:
     """What beside the signature decides a program: our own code, the core's too, and PyTorch's version."""
     root = Path(lowering.__file__).parent
     core = hashlib.sha256(Path(_C.__file__).read_bytes()).hexdigest()
-    directories = (root, root.parent / "eager", root.parent / "compile", root.parent / "compile" / "dynamic")
+    directories = (root, root.parent / "eager", root.parent / "compile")
     sources = [runtime.source_fingerprint(directory) for directory in directories]
     return " ".join([torch.__version__, core, *sources])
 

@@ -41,6 +41,12 @@ class Rule:
     wants_out: bool
     eager: bool
 
+    @property
+    def draws(self) -> bool:
+        """Whether the rule takes random numbers."""
+        code = self.fn.__code__
+        return "generator" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
 
 RULES: dict[str, Rule] = {}
 

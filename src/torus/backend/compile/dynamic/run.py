@@ -175,11 +175,7 @@ class PaddedRun(Run):
         if plain or not (touched or sized):
             if touched and isinstance(node.target, torch._ops.HigherOrderOperator):
                 raise Unpadded(f"{node.target} takes tensors of dynamic sizes")
-            value = super().call(node)
-            if not isinstance(node.target, torch._ops.OpOverload):
-                return value
-            self.extents[node] = nest(node.meta.get("val"), iter([(None,) * 99] * len(tensors(node.meta.get("val")))))
-            return value
+            return super().call(node)
         fake = node.meta.get("val")
         if not isinstance(fake, (torch.Tensor, list, tuple)):
             return super().call(node)
