@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.caches import LARGE, get, works
 from tests.runtime.conftest import WITHOUT_TORCH, environment
 from tests.runtime.object_store import BUCKET, ObjectStore
-from tests.runtime.test_programs import LARGE, get, works
 from tests.runtime.test_stores import bucket  # noqa: F401  a fixture
 from torus.cli import main
 from torus.runtime.counting import Counters
@@ -123,6 +123,7 @@ def test_explain_against_this_machine(disk: Path, torus: Torus, monkeypatch: pyt
 def test_explain_the_last_misses(disk: Path, torus: Torus) -> None:
     code = """
 import torus.runtime as r
+from tests.runtime.caches import LARGE, get, works
 from tests.runtime.conftest import add_program
 r.programs.get_or_compile(*add_program(3))
 r.programs.get_or_compile(*add_program(3), 0, {"xla_cpu_use_fusion_emitters": False})
@@ -246,6 +247,7 @@ _SCRIPT = """
 import sys
 sys.modules["torch"] = None
 import torus.runtime as r
+from tests.runtime.caches import LARGE, get, works
 from tests.runtime.conftest import add_program
 r.programs.get_or_compile(*add_program(int(sys.argv[1])))
 sys.exit(int(sys.argv[2]))

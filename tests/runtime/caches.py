@@ -40,3 +40,18 @@ def totals(cache: ProgramCache) -> tuple[int, int, int]:
 
 def entry(path: Path, program: Program) -> Path:
     return path / "programs" / program.key
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-200] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def of_another_program(path: Path) -> None:
+    other = next(p for p in path.parent.iterdir() if p != path)
+    path.write_bytes(other.read_bytes())

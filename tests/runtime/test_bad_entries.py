@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.caches import LARGE, entry, get, process, totals, works
+from tests.runtime.caches import (
+    LARGE,
+    entry,
+    flip_a_bit,
+    get,
+    of_another_program,
+    process,
+    totals,
+    truncate,
+    works,
+)
 from torus.runtime.disk_cache import DiskCache
 from torus.runtime.programs import CacheWarning
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
 def cut_to_nothing(path: Path) -> None:
     path.write_bytes(b"")
-
-
-def flip_a_bit(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-200] ^= 1
-    path.write_bytes(bytes(data))
 
 
 def flip_the_checksum(path: Path) -> None:
@@ -34,11 +34,6 @@ def flip_the_checksum(path: Path) -> None:
 
 def foreign_file(path: Path) -> None:
     path.write_bytes(b"\x7fELF" + b"\0" * 500)
-
-
-def of_another_program(path: Path) -> None:
-    other = next(p for p in path.parent.iterdir() if p != path)
-    path.write_bytes(other.read_bytes())
 
 
 def not_an_executable(path: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.caches import LARGE, entry, flip_a_bit, get, of_another_program, truncate, works
 from tests.runtime.object_store import BUCKET, ObjectStore
-from tests.runtime.test_programs import LARGE, entry, flip_a_bit, get, of_another_program, truncate, works
 from tests.runtime.test_stores import bucket  # noqa: F401  a fixture
 from torus.runtime import keys, shared_tier
 from torus.runtime.cache_errors import CacheWarning
