@@ -28,7 +28,7 @@ const char* why_not_fused(const Fused* fused) {
     case Fused::State::kNew:
       return "new";
     case Fused::State::kAsked:
-      return "being compiled";
+      return "being made ready";
     case Fused::State::kFailed:
       return "could not be compiled";
     case Fused::State::kReady:
@@ -48,7 +48,7 @@ class Runner {
   Runner(Trace& trace, const Plan& plan, Story& story) : trace_(trace), plan_(plan), story_(story) {}
 
   void run(const Segment& segment) {
-    auto* fused = segment.fused;
+    auto* fused = segment.fused.get();
     const auto before = story_.programs;
     if (segment.nodes.empty()) {
       release(segment.begin, segment.end);
@@ -70,7 +70,7 @@ class Runner {
  private:
   // Asks Python for the program: from disk when the segment is new, compiled when it has come again.
   void ask(const Segment& segment) {
-    auto* fused = segment.fused;
+    auto* fused = segment.fused.get();
     const auto how = fuse_mode();
     if (fused->state != Fused::State::kNew) {
       return;
@@ -344,6 +344,12 @@ void fused_ready(uint64_t id, PyObject* execute, PyObject* handlers, int64_t ext
   fused->handlers = owned(handlers);
   fused->extra_bytes = extra_bytes;
   fused->state = Fused::State::kReady;
+}
+
+void fused_put_off(uint64_t id) {
+  if (auto* fused = find_fused(id)) {
+    fused->state = Fused::State::kAsked;
+  }
 }
 
 void fused_failed(uint64_t id) {

@@ -30,6 +30,8 @@ FuseMode fuse_mode();
 
 // A fused program is there (called by Python, also from other threads), or could not be made.
 void fused_ready(uint64_t id, PyObject* execute, PyObject* handlers, int64_t extra_bytes);
+// The program is being made ready; until then the ops run one by one.
+void fused_put_off(uint64_t id);
 void fused_failed(uint64_t id);
 
 } // namespace torus

@@ -148,6 +148,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("fused_ready", [](uint64_t id, const py::object& execute, const py::object& handlers, int64_t bytes) {
     fused_ready(id, execute.ptr(), handlers.ptr(), bytes);
   });
+  m.def("fused_put_off", &fused_put_off);
   m.def("fused_failed", &fused_failed);
   m.def("trace_plans", &plan_count);
   m.def("end_storm", &end_storm);

@@ -37,10 +37,8 @@ struct WordsHash {
 
 struct Tables {
   std::unordered_map<Words, std::shared_ptr<Plan>, WordsHash> plans;
-  std::unordered_map<Words, std::unique_ptr<Fused>, WordsHash> fused;
+  std::unordered_map<Words, std::shared_ptr<Fused>, WordsHash> fused;
   std::unordered_map<uint64_t, Fused*> by_id;
-  // Programs taken out of the table: a plan that runs may still hold them.
-  std::vector<std::unique_ptr<Fused>> retired;
   // The turns that each loop, known by the ops of its body, has come with.
   std::unordered_map<Words, std::unordered_set<size_t>, WordsHash> turns;
   uint64_t next_id = 1;
@@ -205,15 +203,15 @@ Words describe_segment(const Trace& trace, const Plan& plan, const Holders& hold
   return key;
 }
 
-Fused* fused_for(const Words& key) {
+std::shared_ptr<Fused> fused_for(const Words& key) {
   auto& t = tables();
   auto& row = t.fused[key];
   if (!row) {
-    row = std::make_unique<Fused>();
+    row = std::make_shared<Fused>();
     row->id = t.next_id++;
     t.by_id[row->id] = row.get();
   }
-  return row.get();
+  return row;
 }
 
 // Whether this trace's loop comes with ever other lengths.
@@ -324,9 +322,6 @@ void clear_plans() {
   t.plans.clear();
   t.turns.clear();
   t.by_id.clear();
-  for (auto& row : t.fused) {
-    t.retired.push_back(std::move(row.second));
-  }
   t.fused.clear();
 }
 

@@ -29,7 +29,7 @@ struct Segment {
 
   size_t begin = 0;
   size_t end = 0;
-  Fused* fused = nullptr; // none for a single op
+  std::shared_ptr<Fused> fused; // none for a single op
   std::vector<Member> nodes;
   std::vector<int32_t> inputs;
   std::vector<int32_t> outputs;

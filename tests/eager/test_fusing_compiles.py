@@ -11,7 +11,8 @@ from torch import Tensor
 
 from tests.device.process import run
 from tests.eager.fusing import Counts, forget, running, settled
-from torus.backend.eager import fuse
+from torus import runtime
+from torus.backend.eager import fuse, rehearsal
 
 
 @pytest.fixture(autouse=True)
@@ -120,6 +121,61 @@ def test_what_is_on_disk_is_fused_from_the_first_call(device: str) -> None:
     torch.tpu.fusing = "background"
     counts = Counts()
     assert programs(x) == 1 and counts.compiles == 0
+
+
+def long_chain(x: Tensor) -> Tensor:
+    """More ops than a program may have that a call waits for; no loop, which would be cut."""
+    for i in range(70):
+        x = (x.cos() if i % 7 in (0, 3) else x + i) if i % 3 else x * 0.5
+    return x
+
+
+@pytest.mark.usefixtures("fresh")
+def test_no_call_waits_for_a_large_program_on_disk(device: str) -> None:
+    torch.tpu.fusing = "foreground"
+    x = rows()
+    expected = long_chain(x).cpu()
+    forget()
+    torch.tpu.fusing = "background"
+    counts = Counts()
+    assert torch.equal(long_chain(x).cpu(), expected)
+    assert counts.programs > 60 and counts.compiles == 0
+    assert fuse.wait_for_compiles(60)
+    counts = Counts()
+    assert torch.equal(long_chain(x).cpu(), expected)
+    assert counts.programs == 1 and counts.compiles == 0
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_large_program_that_is_damaged_is_compiled_again(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.tpu.fusing = "foreground"
+    x = rows()
+    expected = long_chain(x).cpu()
+    forget()
+    torch.tpu.fusing = "background"
+    monkeypatch.setattr(fuse, "_find", lambda number, segment: False)
+    assert torch.equal(long_chain(x).cpu(), expected)
+    assert fuse.wait_for_compiles(60)
+    counts = Counts()
+    assert torch.equal(long_chain(x).cpu(), expected)
+    assert counts.programs == 1
+
+
+def test_what_may_not_end_is_not_rehearsed() -> None:
+    assert rehearsal.describe("... stablehlo.while(...)", [((2,), "float32")]) == b""
+    assert rehearsal.describe("... stablehlo.add ...", [((2,), "float32")]) == b'[[[2], "float32"]]'
+
+
+def test_a_rehearsal_runs_once_within_its_memory(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, avals = runtime.lower(lambda x: x + 1, [((1000,), "bfloat16")])
+    program = runtime.programs.get_or_compile(text, avals)
+    about = rehearsal.describe(text, [((1000,), "bfloat16")])
+    shapes: list[object] = []
+    monkeypatch.setattr(type(program), "__call__", lambda self, arrays: shapes.extend(a.shape for a in arrays) or [])
+    rehearsal.run(program, about, 0)
+    assert shapes == [(1000,)]
+    rehearsal.run(program, about, 1 << 40)
+    assert shapes == [(1000,)]
 
 
 @pytest.mark.usefixtures("fresh")

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from tests.eager.fusing import WAYS, Counts, forget, pending, running, settled
 from torus import _C, runtime
 from torus.backend.eager import fuse
+from torus.backend.eager.worker import Worker
 
 
 @pytest.fixture(autouse=True)
@@ -265,7 +266,7 @@ def test_a_program_that_cannot_be_made(
 
 
 def test_the_compiling_thread_outlives_a_warning_that_is_an_error(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = fuse._Worker()
+    worker = Worker()
     monkeypatch.setattr(threading, "excepthook", lambda args: None)
     done = threading.Event()
 

@@ -35,9 +35,12 @@ class NodeSpec(NamedTuple):
 
 @dataclass
 class Composed:
-    """A module, the types of its results (wanted ones, then reports of index checks), and the arguments it uses up."""
+    """A module, the types of its arguments and of its results (wanted ones, then reports of index checks), and the
+    arguments it uses up.
+    """
 
     text: str
+    argument_types: list[str]
     result_types: list[str]
     donated: list[int] = field(default_factory=list)
 
@@ -96,8 +99,10 @@ def compose(nodes: Sequence[NodeSpec], outputs: Sequence[int], words: int, donat
     returned = [values[i] for i in outputs] + reports
     aliases = _aliases(arguments, [values[i][1] for i in outputs], donated)
     parameters = [f"%arg{i}: {arguments[i]}{_alias(aliases.get(i))}" for i in sorted(arguments)]
+    argument_types = [arguments[i] for i in sorted(arguments)]
     if words:
-        parameters.append(f"%pack: tensor<{words}xui32>")
+        argument_types.append(f"tensor<{words}xui32>")
+        parameters.append(f"%pack: {argument_types[-1]}")
     kinds = ", ".join(kind for _, kind in returned)
     main = "\n".join(
         [
@@ -108,7 +113,7 @@ def compose(nodes: Sequence[NodeSpec], outputs: Sequence[int], words: int, donat
         ]
     )
     text = _HEAD + main + "\n" + "".join(op.functions for op in ops.values()) + "}\n"
-    return Composed(text, [kind for _, kind in returned], sorted(aliases))
+    return Composed(text, argument_types, [kind for _, kind in returned], sorted(aliases))
 
 
 def _aliases(arguments: dict[int, str], results: Sequence[str], donated: Sequence[int]) -> dict[int, int]:

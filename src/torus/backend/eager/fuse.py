@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
-import queue
-import sys
-import threading
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from torus import _C, runtime
+from torus.backend.eager import rehearsal
 from torus.backend.eager.compose import Composed, NodeSpec, compose
 from torus.backend.eager.recipe import convolution_options
+from torus.backend.eager.worker import Worker
 from torus.runtime.programs import Aval, Program
 
 NEVER, BACKGROUND, FOREGROUND = range(3)
 """When fused programs are compiled; the numbers are the core's."""
 
-_VERSION = "fused 2"
+_VERSION = "fused 3"
+_LOADED_AT_ONCE = 64
+"""Programs of more ops than this take so long to load and to run first that their ops are faster one by one."""
 
 
 class FusionWarning(RuntimeWarning):
@@ -61,13 +60,29 @@ class Segment:
 def fuse(number: int, description: tuple[Any, ...], wish: str) -> None:
     """Get the program of segment `number`: "find" it on disk, "compile" it in the background, or "wait" for it."""
     segment = Segment.from_core(description)
-    found = runtime.programs.lookup_signature(segment.key(), segment.device)
-    if found is not None:
-        _announce(number, found[0])
+    kept = runtime.programs.find_signature(segment.key(), segment.device) is not None
+    if kept and wish != "wait" and len(segment.nodes) > _LOADED_AT_ONCE:
+        _C.fused_put_off(number)
+        _worker.submit(lambda: _find_or_make(number, segment))
+    elif kept and _find(number, segment):
+        return
     elif wish == "wait":
         _make(number, segment)
     elif wish == "compile":
         _worker.submit(lambda: _make(number, segment))
+
+
+def _find(number: int, segment: Segment) -> bool:
+    """Load the program, and tell the core."""
+    found = runtime.programs.lookup_signature(segment.key(), segment.device)
+    if found is not None:
+        _announce(number, *found)
+    return found is not None
+
+
+def _find_or_make(number: int, segment: Segment) -> None:
+    if not _find(number, segment):
+        _make(number, segment)
 
 
 def _make(number: int, segment: Segment) -> None:
@@ -77,17 +92,21 @@ def _make(number: int, segment: Segment) -> None:
         program = runtime.programs.get_or_compile(
             composed.text, [_aval(kind) for kind in composed.result_types], segment.device, _options(composed.text)
         )
-        runtime.programs.record_signature(segment.key(), program, b"")
-        _announce(number, program)
+        about = rehearsal.describe(composed.text, [_aval(kind) for kind in composed.argument_types])
+        runtime.programs.record_signature(segment.key(), program, about)
+        _announce(number, program, about)
     except Exception as error:
         _C.fused_failed(number)
         report_fused_failure(str(error))
 
 
-def _announce(number: int, program: Program) -> None:
+def _announce(number: int, program: Program, about: bytes) -> None:
     from torus.runtime import jaxlib_adapter as adapter
 
-    _C.fused_ready(number, program.execute, program.handlers, adapter.extra_bytes(program.executable))
+    extra_bytes = adapter.extra_bytes(program.executable)
+    if _worker.is_this_thread():
+        rehearsal.run(program, about, extra_bytes)
+    _C.fused_ready(number, program.execute, program.handlers, extra_bytes)
 
 
 def _options(text: str) -> dict[str, Any]:
@@ -134,52 +153,7 @@ def report_storm(difference: str) -> None:
     )
 
 
-class _Worker:
-    """One thread that compiles what it is given, in order. At exit it ends after the program that it is at."""
-
-    def __init__(self) -> None:
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._stopped = False
-        self._left = 0
-        self._idle = threading.Condition(self._lock)
-
-    def submit(self, task: Callable[[], None]) -> None:
-        with self._lock:
-            if self._stopped:
-                return
-            self._left += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="torus-fuse", daemon=True)
-                self._thread.start()
-                atexit.register(self.stop)
-        self._tasks.put(task)
-
-    def wait(self, timeout: float | None) -> bool:
-        """Wait until all that was given is done."""
-        with self._idle:
-            return self._idle.wait_for(lambda: self._left == 0, timeout)
-
-    def _run(self) -> None:
-        while (task := self._tasks.get()) is not None and not self._stopped:
-            try:
-                task()
-            except BaseException:  # a warning made an error, say
-                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
-            with self._idle:
-                self._left -= 1
-                self._idle.notify_all()
-
-    def stop(self) -> None:
-        """End the thread; a compiler cannot be interrupted, so this waits for one program."""
-        self._stopped = True
-        self._tasks.put(None)
-        if self._thread is not None:
-            self._thread.join()
-
-
-_worker = _Worker()
+_worker = Worker()
 wait_for_compiles = _worker.wait
 compiling = ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1)), thread_name_prefix="torus-compile")
 """Compiles the programs of single ops while more ops are recorded."""

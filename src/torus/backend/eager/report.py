@@ -28,7 +28,7 @@ class OpRecord:
 class SegmentRecord:
     """Ops that ran together; `how`: "fused", "op by op", "one program", or "not needed" (nobody wants a result).
 
-    `why` says what kept them from being fused: "new", "being compiled", "recordings keep changing" and the like.
+    `why` says what kept them from being fused: "new", "being made ready", "recordings keep changing" and the like.
     """
 
     ops: tuple[OpRecord, ...]
