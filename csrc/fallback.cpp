@@ -10,6 +10,7 @@
 #include "dispatch.h"
 #include "op.h"
 #include "runtime_seam.h"
+#include "trace.h"
 
 namespace torus {
 namespace {
@@ -78,6 +79,7 @@ void fall_back_to_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                " has no lowering for the tpu device and runs on the CPU (this is said once for each op; "
                "torch.tpu.fallbacks() counts them)");
   }
+  const CauseScope cause(Cause::kFallback);
   at::native::cpu_fallback(op, stack);
 }
 

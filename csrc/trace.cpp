@@ -339,7 +339,9 @@ TracePtr current_trace(c10::DeviceIndex device) {
 }
 
 CauseScope::CauseScope(Cause cause) : previous_(current_cause) {
-  current_cause = cause;
+  if (current_cause == Cause::kStrictOp) { // else an outer scope knows better: a fallback reads on the host
+    current_cause = cause;
+  }
 }
 
 CauseScope::~CauseScope() {

@@ -13,10 +13,10 @@
 namespace torus {
 
 // Why a trace is run.
-enum class Cause : uint8_t { kHostRead, kStrictOp, kOtherDevice, kSynchronize, kEvent, kBackward, kSize, kExit };
+enum class Cause : uint8_t { kHostRead, kStrictOp, kOtherDevice, kSynchronize, kEvent, kBackward, kSize, kExit, kFallback };
 constexpr const char* kCauseNames[] = {
     "host read", "op outside the trace", "copy to another device", "synchronize", "event", "end of backward", "size",
-    "exit"};
+    "exit", "op on the CPU"};
 
 // The line of the user's program that recorded an op.
 struct Place {

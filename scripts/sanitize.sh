@@ -61,11 +61,11 @@ fi
 if (($# > 0)); then
   tests=("$@")
 elif [[ $kind == thread ]]; then
-  tests=(tests/eager/test_threads.py tests/device/test_{random,memory,events}.py)
+  tests=(tests/eager/test_{threads,fusing_threads,autograd_threads,fusing_compiles}.py tests/device/test_{random,memory,events}.py)
 else
   # Most tests of what a new process does are slow here and have nothing to do with memory; forking and exiting have.
   mapfile -t tests < <(grep -L "device.process import" tests/device/test_*.py)
-  tests+=(tests/device/test_forking.py tests/eager)
+  tests+=(tests/device/test_forking.py tests/eager tests/compile/test_{aliasing,cpu_tensors,errors,random}.py)
 fi
 
 # The sanitizer must come before all else in a program that was not built with it, and the C++ library with it, or it

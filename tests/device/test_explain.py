@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from html.parser import HTMLParser
@@ -10,6 +9,7 @@ import pytest
 import torch
 from torch.tpu import EagerMode
 
+from tests.device.lines import line_of
 from tests.device.process import run
 from torus import _C, runtime
 from torus.backend.device.advice import advise
@@ -32,13 +32,6 @@ def x():
     tensor = torch.arange(16.0).reshape(4, 4).to("tpu")
     torch.tpu.synchronize()
     return tensor
-
-
-def line_of(function, text):
-    """``file:line in function`` of the line of `function` that contains `text`."""
-    lines, first = inspect.getsourcelines(function)
-    number = next(first + i for i, line in enumerate(lines) if text in line and "line_of" not in line)
-    return f"{__file__}:{number} in {function.__qualname__}"
 
 
 # What is in a report
@@ -382,6 +375,8 @@ def test_fallbacks_are_named(x):
     report = torch.tpu.explain(torch._dirichlet_grad, x, x, x)
     assert report.fallbacks == {"aten::_dirichlet_grad": 1}
     assert "Ran on the CPU: aten::_dirichlet_grad 1" in str(report)
+    (flush,) = torch.tpu.explain(lambda: torch._dirichlet_grad(x + 1, x, x)).flushes
+    assert flush.cause == "op on the CPU"
     assert any(a.kind == "fallback" and "aten::_dirichlet_grad has no lowering" in a.text for a in report.advice)
 
 

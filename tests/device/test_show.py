@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 import torch
 from torch.tpu import EagerMode
 
+from tests.device.lines import line_of
 from torus import _C, runtime
 from torus.backend.eager.report import shorten
 
@@ -26,13 +25,6 @@ def x():
     tensor = torch.arange(16.0).reshape(4, 4).to("tpu")
     torch.tpu.synchronize()
     return tensor
-
-
-def line_of(function, text):
-    """``file:line in function`` of the line of `function` that contains `text`."""
-    lines, first = inspect.getsourcelines(function)
-    number = next(first + i for i, line in enumerate(lines) if text in line and "line_of" not in line)
-    return f"{__file__}:{number} in {function.__qualname__}"
 
 
 def branches(x, other):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from tests.eager.fusing import WAYS, Counts, running, settled
+from tests.eager.together import numbered, together
 from torus import _C
 
 THREADS = 4
@@ -27,31 +28,6 @@ def _recording(request: pytest.FixtureRequest) -> Iterator[None]:
         sys.setswitchinterval(interval)
 
 
-def together(*jobs: Callable[[], None]) -> None:
-    """Run the jobs on threads, started at one moment; raise what the first of them to fail raised."""
-    start = threading.Barrier(len(jobs))
-    errors: list[BaseException] = []
-
-    def run(job: Callable[[], None]) -> None:
-        try:
-            start.wait()
-            job()
-        except BaseException as error:
-            errors.append(error)
-
-    workers = [threading.Thread(target=run, args=(job,)) for job in jobs]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    if errors:
-        raise errors[0]
-
-
-def numbered(job: Callable[[int], None]) -> list[Callable[[], None]]:
-    return [lambda number=number: job(number) for number in range(THREADS)]
-
-
 def test_threads_record_apart(device: str) -> None:
     def job(number: int) -> None:
         for i in range(60):
@@ -61,7 +37,7 @@ def test_threads_record_apart(device: str) -> None:
             expected = number * 64.0 + sum(j * i * 2 ** (5 - j) for j in range(6))
             assert x.tolist() == [expected] * 5
 
-    together(*numbered(job))
+    together(*numbered(job, THREADS))
 
 
 def test_threads_share_arguments(device: str) -> None:
@@ -73,7 +49,7 @@ def test_threads_share_arguments(device: str) -> None:
             expected = (weight.cpu() @ weight.cpu() + number) * i
             assert torch.equal(x.cpu(), expected)
 
-    together(*numbered(job))
+    together(*numbered(job, THREADS))
 
 
 def test_traces_of_threads_become_one(device: str) -> None:
@@ -87,7 +63,7 @@ def test_traces_of_threads_become_one(device: str) -> None:
             boxes[(number + 1) % THREADS].put(x * 1 + (number + 1))
 
     boxes[0].put(torch.zeros(3, device=device))
-    together(*numbered(job))
+    together(*numbered(job, THREADS))
     assert boxes[0].get().tolist() == [10.0 * turns] * 3
 
 
@@ -105,7 +81,7 @@ def test_one_reads_what_others_record(device: str) -> None:
             x, value = done.get(timeout=60)
             assert x.tolist() == [value] * 4
 
-    together(reader, *numbered(writer))
+    together(reader, *numbered(writer, THREADS))
 
 
 def test_one_synchronizes_while_others_record(device: str) -> None:
@@ -153,7 +129,7 @@ def test_training_in_every_thread(device: str) -> None:
         for actual, wanted in zip(gradients(device, number, 10), expected[number], strict=True):
             torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-5)
 
-    together(*numbered(job))
+    together(*numbered(job, THREADS))
 
 
 def test_backward_into_shared_leaves(device: str) -> None:
@@ -163,7 +139,7 @@ def test_backward_into_shared_leaves(device: str) -> None:
         for i in range(15):
             (leaf * (number + i)).sum().backward()
 
-    together(*numbered(job))
+    together(*numbered(job, THREADS))
     assert leaf.grad.tolist() == [float(sum(n + i for n in range(THREADS) for i in range(15)))] * 3
 
 
@@ -179,7 +155,7 @@ def test_hooks_that_read(device: str) -> None:
             (y * 2).sum().backward()
             assert seen == [6.0] and x.grad.tolist() == [2.0 * number] * 3
 
-    together(*numbered(job))
+    together(*numbered(job, THREADS))
 
 
 def test_batches_come_from_other_threads(device: str) -> None:
@@ -235,7 +211,7 @@ def test_threads_draw_different_numbers(device: str, seed: int) -> None:
         for _ in range(25):
             drawn.append(torch.rand(4, device=device))
 
-    together(*numbered(job))
+    together(*numbered(job, THREADS))
     assert len({tuple(x.tolist()) for x in drawn}) == THREADS * 25
 
 
@@ -248,7 +224,7 @@ def test_programs_are_forgotten_while_they_run(device: str) -> None:
                 _C.clear_programs()
             assert ((x + i) * 2).tolist() == [2.0 * (j + i) for j in range(4)]
 
-    together(*numbered(job))
+    together(*numbered(job, THREADS))
 
 
 @pytest.mark.slow
@@ -271,5 +247,5 @@ def test_everything_at_once(device: str) -> None:
                 with pytest.raises(RuntimeError):
                     x @ torch.ones(3, 3, device=device)
 
-    together(*numbered(job))
+    together(*numbered(job, THREADS))
     assert shared.tolist() == [15.0 * THREADS] * 4 and counts.flushes > 0

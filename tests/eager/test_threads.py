@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
 
+from tests.eager.together import numbered, together
 from torus import _C
 
 THREADS = 4
@@ -25,27 +26,6 @@ def _switch_often() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def together(job: Callable[[int], None], threads: int = THREADS) -> None:
-    """Run ``job(number)`` on as many threads, started at one moment; raise what the first of them to fail raised."""
-    start = threading.Barrier(threads)
-    errors: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            start.wait()
-            job(number)
-        except BaseException as error:
-            errors.append(error)
-
-    workers = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    if errors:
-        raise errors[0]
-
-
 def test_scalars_of_one_thread_do_not_reach_another(device: str) -> None:
     """Each scalar is a new one, so that every call sends its own to the device."""
     ones = torch.ones(4, device=device)
@@ -55,7 +35,7 @@ def test_scalars_of_one_thread_do_not_reach_another(device: str) -> None:
             value = number * 100_000 + i
             assert (ones * value).tolist() == [float(value)] * 4
 
-    together(job)
+    together(*numbered(job, THREADS))
 
 
 def test_scalars_that_come_again(device: str) -> None:
@@ -67,7 +47,7 @@ def test_scalars_that_come_again(device: str) -> None:
             assert (ones + i % 7).tolist() == [1 + i % 7] * 4
             assert (ones + (number << 40 | i)).tolist() == [1 + (number << 40 | i)] * 4
 
-    together(job)
+    together(*numbered(job, THREADS))
 
 
 def test_offsets_of_one_thread_do_not_reach_another(device: str) -> None:
@@ -78,7 +58,7 @@ def test_offsets_of_one_thread_do_not_reach_another(device: str) -> None:
             row = (number * 131 + i) % 500
             assert (rows[row] + 0.5).tolist() == [2 * row + 0.5, 2 * row + 1.5]
 
-    together(job)
+    together(*numbered(job, THREADS))
 
 
 def test_in_place_on_views(device: str) -> None:
@@ -90,7 +70,7 @@ def test_in_place_on_views(device: str) -> None:
         expected = [[(ROUNDS - row + 2) // 3 * (number + 1.0)] * 4 for row in range(3)]
         assert x.tolist() == expected
 
-    together(job)
+    together(*numbered(job, THREADS))
 
 
 def test_rows_of_one_tensor_written_by_different_threads(device: str) -> None:
@@ -103,7 +83,7 @@ def test_rows_of_one_tensor_written_by_different_threads(device: str) -> None:
             with lock:
                 x[number] += 1
 
-    together(job)
+    together(*numbered(job, THREADS))
     assert x.tolist() == [[float(ROUNDS)] * 3] * THREADS
 
 
@@ -119,7 +99,7 @@ def test_a_tensor_is_read_whole_while_another_thread_writes_it(device: str) -> N
                 assert all(value == int(value) for value in read)
                 assert number == 3 or len(set(read)) == 1
 
-    together(job)
+    together(*numbered(job, THREADS))
 
 
 def test_copies_both_ways(device: str) -> None:
@@ -132,7 +112,7 @@ def test_copies_both_ways(device: str) -> None:
             assert torch.equal(there.cpu() - (number * 1000 + i), torch.arange(6.0).reshape(2, 3))
             assert torch.equal(twin.cpu().t(), there.cpu())
 
-    together(job)
+    together(*numbered(job, THREADS))
 
 
 def test_first_calls_of_one_program(device: str) -> None:
@@ -143,7 +123,7 @@ def test_first_calls_of_one_program(device: str) -> None:
             x = torch.arange(float(size), device=device) + number
             assert torch.equal((x.sin() * 0 + x).cpu(), torch.arange(float(size)) + number)
 
-        together(job)
+        together(*numbered(job, THREADS))
 
 
 def test_programs_are_forgotten_while_they_run(device: str) -> None:
@@ -155,7 +135,7 @@ def test_programs_are_forgotten_while_they_run(device: str) -> None:
                 _C.clear_programs()
             assert ((x + i) * 2).tolist() == [2 * (j + i) for j in range(4)]
 
-    together(job)
+    together(*numbered(job, THREADS))
 
 
 def step(device: str, seed: int) -> list[torch.Tensor]:
@@ -175,7 +155,7 @@ def test_backward_in_every_thread(device: str) -> None:
         for _ in range(ROUNDS // 4):
             torch.testing.assert_close(step(device, number), expected[number], rtol=1e-5, atol=1e-6)
 
-    together(job)
+    together(*numbered(job, THREADS))
 
 
 def test_backward_into_shared_leaves(device: str) -> None:
@@ -185,7 +165,7 @@ def test_backward_into_shared_leaves(device: str) -> None:
         for i in range(ROUNDS // 2):
             (leaf * (number + i)).sum().backward()
 
-    together(job)
+    together(*numbered(job, THREADS))
     expected = sum(number + i for number in range(THREADS) for i in range(ROUNDS // 2))
     assert leaf.grad is not None
     assert leaf.grad.tolist() == [float(expected)] * 3
@@ -203,7 +183,7 @@ def test_python_in_backward(device: str) -> None:
             assert x.grad is not None
             assert x.grad.tolist() == [2.0 * i * number] * 3
 
-    together(job)
+    together(*numbered(job, THREADS))
 
 
 def test_the_engine_frees_what_a_graph_holds(device: str) -> None:
@@ -222,7 +202,7 @@ def test_the_engine_frees_what_a_graph_holds(device: str) -> None:
     gc.collect()
     torch.tpu.empty_cache()
     before = torch.tpu.memory_allocated()
-    together(job)
+    together(*numbered(job, THREADS))
     gc.collect()
     torch.tpu.empty_cache()
     assert torch.tpu.memory_allocated() == before
@@ -239,7 +219,7 @@ def test_tensors_die_in_other_threads(device: str) -> None:
             elif handed:
                 assert handed.pop().max().item() <= 0
 
-    together(job)
+    together(*numbered(job, THREADS))
     handed.clear()
     torch.tpu.empty_cache()
     assert torch.tpu.memory_allocated() == before
@@ -252,7 +232,7 @@ def test_threads_draw_different_numbers(device: str, seed: int) -> None:
         for _ in range(ROUNDS // 2):
             drawn.append(tuple(torch.rand(4, device=device).tolist()))
 
-    together(job)
+    together(*numbered(job, THREADS))
     assert len(set(drawn)) == THREADS * (ROUNDS // 2)
 
 
@@ -265,7 +245,7 @@ def test_each_thread_has_its_own_grad_mode_and_device(device: str) -> None:
                 assert (x + 1).requires_grad == (number % 2 == 0)
                 assert torch.tpu.current_device() == 0
 
-    together(job)
+    together(*numbered(job, THREADS))
 
 
 def test_errors_stay_in_their_thread(device: str) -> None:
@@ -279,4 +259,4 @@ def test_errors_stay_in_their_thread(device: str) -> None:
             else:
                 assert (a * i).sum().item() == 6 * i
 
-    together(job)
+    together(*numbered(job, THREADS))

@@ -42,9 +42,13 @@ def advise(flushes: Sequence[Flush], fallbacks: dict[str, int]) -> list[Advice]:
 
 _REPEATED = {
     "host read": (
-        "reads a value on the host (.item(), .cpu(), print, `if` on a tensor, nonzero, x[mask], an op on the CPU)",
+        "reads a value on the host (.item(), .cpu(), print, `if` on a tensor, nonzero, x[mask])",
         "Keep the values on the device and read them once after the loop, such as torch.stack(values).cpu(), or read "
         "them every tenth time.",
+    ),
+    "op on the CPU": (
+        "runs an op on the CPU, which the device has no lowering for",
+        "Use other ops, or add a rule for it; torch.tpu.fallbacks() names it.",
     ),
     "op outside the trace": (
         "runs something that cannot be recorded and needs a recorded value",
