@@ -120,6 +120,6 @@ every device, {ops} of them with {total} overloads, and says of each overload ho
   `TORUS_CPU_FALLBACK=error` forbids it.
 
 An op takes the dtypes that it takes on the CPU. `make test-conformance` compares every op of PyTorch's operator
-database in every dtype with the CPU; what it leaves out, and why, is in `tests/conformance/exclusions.py`. A rule for an op
-that has none is a function of a few lines: see [rules](rules.md).
+database in every dtype with the CPU; what it leaves out, and why, is in `tests/conformance/exclusions.py`. A rule for
+an op that has none is a function of a few lines: see [rules](rules.md).
 """
