@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup venv demo test test-fast test-cpp test-asan test-tsan lint format bench clean distclean
+.PHONY: help setup venv demo test test-fast test-conformance test-cpp test-asan test-tsan lint format bench clean distclean
 
 VENV ?= .venv
 PYTHON ?= python3
@@ -12,6 +12,9 @@ PYTHON ?= python3
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
+# Parts of test-conformance: ops that a regular expression finds, one of several shards.
+ONLY ?=
+SHARD ?= 1/1
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
@@ -25,7 +28,7 @@ CPP := $(wildcard csrc/*.cpp csrc/*.h tests/cpp/*.cpp tests/cpp/*.h)
 C := $(wildcard src/torus/bundle/c/*.[ch] tests/bundle/*.c)
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 setup: $(BUILT) ## make .venv, install the pinned dependencies, build the extension (instant when nothing changed)
 
@@ -54,6 +57,10 @@ test: setup ## the whole test suite
 
 test-fast: setup ## the tests that are not marked slow (under five minutes)
 	$(TESTS) -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
+
+test-conformance: setup ## PyTorch's operator database against the device: hours; ONLY=regex and SHARD=1/4 take parts of it
+	TORUS_CONFORMANCE=full TORUS_CONFORMANCE_ONLY='$(ONLY)' TORUS_CONFORMANCE_SHARD='$(SHARD)' TORUS_CPU_FALLBACK=silent \
+	  $(TESTS) -n $(JOBS) $(PYTEST_ARGS) tests/conformance
 
 test-cpp: setup ## unit tests of the C++ core, below Python
 	bash scripts/test_cpp.sh

@@ -115,6 +115,9 @@ void check_overlaps(const Signature& signature) {
     for (size_t j = 0; j < i; ++j) {
       if (static_cast<size_t>(tensors[j].slot) == slot && tensors[i].written != tensors[j].written) {
         at::assert_no_partial_overlap(*tensors[i].tensor, *tensors[j].tensor);
+        if (signature.op().forbids_aliases) {
+          at::assert_no_overlap(*tensors[i].tensor, *tensors[j].tensor);
+        }
       }
     }
   }
@@ -162,13 +165,16 @@ void resize_outputs(const Entry& entry, at::ArrayRef<c10::IValue> args, const Op
 }
 
 struct Registration {
-  torch::Library kernels{torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__};
-  // Overloads by base name, made once.
+  // The kernel of each op, by name: a rule that replaces another takes its place without PyTorch's warning.
+  std::unordered_map<std::string, std::unique_ptr<c10::RegistrationHandleRAII>> kernels;
+  // Overloads of PyTorch's ops by base name, made once: other libraries register theirs one by one.
   std::unordered_map<std::string, std::vector<c10::OperatorName>> overloads;
 
   Registration() {
     for (auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
-      overloads[name.name].push_back(name);
+      if (name.name.rfind("aten::", 0) == 0) {
+        overloads[name.name].push_back(name);
+      }
     }
   }
 };
@@ -224,9 +230,11 @@ void register_kernel(const c10::OperatorHandle& op, OpForm form, const RuleTrait
   if (has_functional) {
     info->functional = functional;
   }
-  const auto& name = op.schema().operator_name();
-  registration().kernels.impl(format_name(name).c_str(),
-                              torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(info)));
+  auto& kernel = registration().kernels[info->name];
+  kernel.reset();
+  kernel = std::make_unique<c10::RegistrationHandleRAII>(c10::Dispatcher::singleton().registerImpl(
+      op.operator_name(), c10::DispatchKey::PrivateUse1,
+      c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(info)), std::nullopt, nullptr, info->name));
   names.push_back(info->name);
 }
 

@@ -37,6 +37,16 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
   fall_back_to_cpu(op, stack);
 }
 
+// Storages that this device has no kernels for, by dispatch key.
+void refuse_storage(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack*) {
+  const auto key = keys.highestPriorityTypeId();
+  const bool quantized = key == c10::DispatchKey::QuantizedPrivateUse1;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, format_name(op.operator_name()), ": ", quantized ? "quantized" : "sparse",
+      " tensors have no kernels on the tpu device. Keep the tensor on the CPU, or make it dense (",
+      quantized ? "x.dequantize()" : "x.to_dense()", ") there before x.to(\"tpu\").");
+}
+
 } // namespace
 
 bool reads_host(const std::string& name) {
@@ -107,4 +117,16 @@ void set_fallback_mode(FallbackMode value) {
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&torus::boxed_fallback>());
+}
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&torus::refuse_storage>());
+}
+
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&torus::refuse_storage>());
+}
+
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&torus::refuse_storage>());
 }

@@ -105,6 +105,14 @@ bool cpu_accepts(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef
 
 } // namespace
 
+void raise_as_cpu(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args) {
+  try {
+    cpu_accepts(op, info, args);
+  } catch (const c10::NotImplementedError&) { // there is no kernel for the CPU
+  } catch (const c10::LinAlgError&) {         // zeros have no inverse
+  }
+}
+
 std::optional<torch::jit::Stack> call_meta(const c10::OperatorHandle& op, const OpInfo& info,
                                            at::ArrayRef<c10::IValue> args) {
   auto stack = arguments_for(op, info, args, &to_meta, c10::DeviceType::Meta);

@@ -14,6 +14,10 @@ namespace torus {
 std::optional<torch::jit::Stack> call_meta(const c10::OperatorHandle& op, const OpInfo& info,
                                            at::ArrayRef<c10::IValue> args);
 
+// Raises what the CPU raises for arguments of these sizes and dtypes, if it does: where a rule cannot be traced, bad
+// arguments are the likely cause, and PyTorch's own words say what is wrong with them.
+void raise_as_cpu(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args);
+
 // The out= tensors whose sizes differ from those of the results. Raises for a dtype that they cannot take.
 std::vector<Resize> needed_resizes(const OpInfo& info, at::ArrayRef<c10::IValue> args,
                                    const torch::jit::Stack& results);

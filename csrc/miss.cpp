@@ -1,5 +1,7 @@
 // The slow path: a signature that has no program yet. PyTorch's meta kernels say what the results are; Python makes the
 // program.
+#include <torch/csrc/Exceptions.h>
+
 #include <atomic>
 
 #include "meta.h"
@@ -261,6 +263,9 @@ std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::Operato
       return entry;
     }
   }
+  if (info.form == OpForm::kOut) {
+    call_meta(op, info, args); // the dtypes that it takes, elements that share memory
+  }
   PyRef promises = none();
   if (results.has_value()) {
     PyListBuilder list;
@@ -270,7 +275,13 @@ std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::Operato
     promises = list.finish();
   }
   auto request = py_request(signature, args);
-  answer = call_seam("build", {key.get(), request.get(), promises.get(), may_wait.get()});
+  try {
+    answer = call_seam("build", {key.get(), request.get(), promises.get(), may_wait.get()});
+  } catch (python_error& error) {
+    error.persist();
+    raise_as_cpu(op, info, args);
+    throw;
+  }
   return read_entry(answer, &op.schema(), info);
 }
 

@@ -63,6 +63,12 @@ bool starts_with_any(const std::string& name, std::initializer_list<const char*>
   return std::any_of(prefixes.begin(), prefixes.end(), [&](const char* prefix) { return name.rfind(prefix, 0) == 0; });
 }
 
+// Ops whose out= form PyTorch refuses when it writes to one of the tensors that it reads.
+bool moves_elements(const std::string& name) {
+  return starts_with_any(name, {"aten::cat.", "aten::gather.", "aten::index_select.", "aten::kthvalue.",
+                                "aten::masked_select.", "aten::take."});
+}
+
 } // namespace
 
 c10::OperatorName parse_name(const std::string& name) {
@@ -98,6 +104,7 @@ OpInfo::OpInfo(const c10::FunctionSchema& schema, OpForm op_form, const RuleTrai
                              "aten::index_put_", "aten::_index_put_impl_", "aten::masked_scatter_"});
   // Lists are optimizer state; their ops are elementwise over pairs, and PyTorch does not check them either.
   forbids_overlap = writes && !allows_shared_elements && !starts_with_any(name, {"aten::_foreach", "aten::_fused"});
+  forbids_aliases = form == OpForm::kOut && moves_elements(name);
 }
 
 OpInfo::OpInfo(std::vector<ArgInfo> arguments, const RuleTraits& traits)

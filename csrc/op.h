@@ -65,6 +65,8 @@ struct OpInfo {
   bool forbids_overlap = false;
   // It may write to tensors whose elements share memory: one value to all elements, or to chosen ones.
   bool allows_shared_elements = false;
+  // An out= tensor may not be one of the tensors read: elements come from other places than they go to.
+  bool forbids_aliases = false;
   // The functional overload that says the sizes and dtypes of the results; none when the rule is of the in-place op
   // itself.
   std::optional<c10::OperatorHandle> functional;

@@ -5,6 +5,7 @@ through the entry point group ``torch.backends``. Without PyTorch, what needs no
 `torus.bundle`).
 
 ``torus.export(model, args, path)`` writes a model as a bundle that runs without PyTorch.
+``torus.register_rule("ns::op")`` says what an op computes on the device.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ if TYPE_CHECKING:
     from typing import Any
 
     from torus.backend.compile.export import export as export
+    from torus.backend.rules import register_rule as register_rule
 
 __version__ = "0.1.0"
+
+
+_PLACES = {"export": "torus.backend.compile.export", "register_rule": "torus.backend.rules"}
 
 
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name == "export":
-        value = importlib.import_module("torus.backend.compile.export").export
-        return globals().setdefault(name, value)
+    if name in _PLACES:
+        return globals().setdefault(name, getattr(importlib.import_module(_PLACES[name]), name))
     if name in ("bundle", "runtime"):
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -59,7 +59,7 @@ def _core() -> Any:
 
 
 def _register_core(core: Any) -> None:
-    from torus.backend import lowering
+    from torus.backend import lowering, rules
     from torus.backend.eager import seam
 
     core.initialize(seam, _expected_devices())
@@ -67,17 +67,7 @@ def _register_core(core: Any) -> None:
     for rule in lowering.registry.RULES.values():
         if not rule.eager or rule.name == "aten::_copy_from":  # the core's own kernel says which copies need a program
             continue
-        registered = core.register_rule(
-            rule.name,
-            sorted(rule.static),
-            sorted(rule.runtime),
-            list(rule.mutates),
-            rule.wide,
-            rule.host_tensors,
-            rule.draws and not _has_generator(rule.name),
-            rule.range_length,
-        )
-        if not registered:
+        if not rules.tell_core(rule):
             unknown_rules.append(rule.name)
 
 
@@ -89,18 +79,6 @@ def _expected_devices() -> int:
         return runtime.expected_device_count()
     except (RuntimeError, ValueError):
         return 1
-
-
-def _has_generator(name: str) -> bool:
-    """Whether an op has an argument for a generator; dropout has none. True where this PyTorch has no such op."""
-    import torch
-
-    base, _, overload = name.partition(".")
-    try:
-        schema = torch._C._get_schema(base, overload)
-    except RuntimeError:
-        return True  # registering the rule reports it
-    return any(argument.name == "generator" for argument in schema.arguments)
 
 
 def _register_module(torch: Any) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from torus.backend.compile import flex_attention as dense
-from torus.backend.eager.seam import LINALG_CHECK
 from torus.backend.lowering.apply import Context, current, tracing
 from torus.backend.lowering.lazy import jax, jnp, lax
 
@@ -124,7 +123,7 @@ def with_effects(run: Any, token: Any, op: Any, *args: Any, **kwargs: Any) -> li
     if context.checks is not None and info.size:
         bad = info != 0
         report = jnp.stack([jnp.any(bad).astype("int64"), info[jnp.argmax(bad)].astype("int64")])
-        context.checks.append((report, f"{LINALG_CHECK}{name}: the factorization failed (info {{value}})"))
+        context.checks.append((report, f"linalg:{name}: the factorization failed (info {{value}})"))
     return [token]
 
 

@@ -65,6 +65,7 @@ from torus.backend.device.streams import (
     set_stream,
     stream,
 )
+from torus.backend.rules import register_rule
 
 SUBMODULES = (amp, cache, compiler, memory, random, streams)
 """Importable as ``torch.tpu.<name>`` too."""
@@ -177,6 +178,7 @@ __all__ = [
     "memory_stats",
     "memory_summary",
     "precision",
+    "register_rule",
     "reset_accumulated_memory_stats",
     "reset_counters",
     "reset_max_memory_allocated",

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 from torus import _C, runtime, settings
-from torus.backend import lowering
+from torus.backend import lowering, rules
 from torus.backend.device import numerics
 from torus.backend.device.events import elapsed_time, query_event, record_event, synchronize_event
 from torus.backend.eager import fuse as fusion
 from torus.backend.eager.build import Builder
+from torus.backend.eager.checks import raise_failed_checks
 from torus.backend.eager.fuse import fuse, report_fused_failure, report_storm
 from torus.backend.eager.recipe import Recipe, cost_of
 from torus.backend.eager.report import flushed
@@ -25,8 +26,6 @@ from torus.runtime import host_memory, is_ready, prefetch
 
 GRAPH = "graph:"
 """How the names of compiled graphs begin."""
-LINALG_CHECK = "linalg:"
-"""How the message of a check begins whose failure is PyTorch's LinAlgError."""
 
 __all__ = [
     "build",
@@ -85,7 +84,9 @@ prefetch.also.append(_fingerprint)
 
 
 def _disk_key(signature: bytes) -> bytes:
-    return f"{_fingerprint()} {_checks_bounds()} {numerics.compiler_options()} ".encode() + signature
+    return (
+        f"{_fingerprint()} {rules.fingerprint()} {_checks_bounds()} {numerics.compiler_options()} ".encode() + signature
+    )
 
 
 def _checks_bounds() -> bool:
@@ -140,19 +141,6 @@ def load(recipe: Recipe) -> tuple[Any, Any]:
     """The program of a recipe, as the core calls it."""
     program = recipe.program()
     return program.execute, program.handlers
-
-
-def raise_failed_checks(messages: list[str], reports: list[Any]) -> None:
-    """Raise for the first check that failed: IndexError, of a factorization LinAlgError. Waits for the program."""
-    for message, report in zip(messages, reports, strict=True):
-        failed, value = runtime.to_numpy(report)
-        if failed:
-            text = message.format(value=int(value))
-            if text.startswith(LINALG_CHECK):
-                raise torch.linalg.LinAlgError(  # type: ignore[attr-defined]
-                    text.removeprefix(LINALG_CHECK)
-                )
-            raise IndexError(text)
 
 
 def resize_bytes(array: Any, nbytes: int, device: int) -> Any:

@@ -85,6 +85,13 @@ def check_factorization(info: Any, message: str) -> None:
     checks.append((jnp.stack([jnp.any(bad).astype("int64"), flat[jnp.argmax(bad)]]), f"linalg:{message}"))
 
 
+def check_values(bad: Any, message: str) -> None:
+    """Record that no element of `bad` (bool) may be True; one that is becomes a RuntimeError with `message`."""
+    context = current()
+    if context.check_bounds and context.checks is not None:
+        context.checks.append((jnp.stack([jnp.any(bad).astype("int64"), jnp.int64(0)]), f"value:{message}"))
+
+
 def promoted_dtype(operands: Sequence[Operand]) -> str:
     """`torch.result_type` over operands of the three categories."""
     result: torch.dtype | None = None

@@ -31,6 +31,9 @@ def convolution(
 ) -> Any:
     n = input.ndim - 2
     stride, padding, dilation = ntuple(stride, n), ntuple(padding, n), ntuple(dilation, n)
+    if min(padding) < 0 or min(dilation) < 1:
+        wrong = "negative padding is not supported" if min(padding) < 0 else "dilation should be greater than zero"
+        raise RuntimeError(wrong)
     x, w = opmath(input), opmath(weight)
     if transposed:
         extra = ntuple(output_padding, n)

@@ -150,6 +150,8 @@ def _indices(lengths: np.ndarray[Any, Any], first: np.ndarray[Any, Any], out: Ou
 @lowers("aten::complex")
 def complex_(real: Any, imag: Any) -> Any:
     """A complex number from its parts."""
+    if real.dtype != imag.dtype:
+        raise RuntimeError(f"complex takes two tensors of one dtype, but got {real.dtype} and {imag.dtype}")
     return lax.complex(*_wide_pair(real, imag))
 
 

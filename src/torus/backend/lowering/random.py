@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from torus.backend.lowering.apply import cast
+from torus.backend.lowering.apply import cast, check_values
 from torus.backend.lowering.dtypes import OPMATH
 from torus.backend.lowering.elementwise import select
 from torus.backend.lowering.lazy import jax, jnp, lax
@@ -86,6 +86,7 @@ def _compute(dtype: str) -> str:
 @lowers("aten::uniform", wide=True)
 def uniform_(x: Any, low: Any = 0.0, high: Any = 1.0, *, generator: Any, out: OutSpec) -> Any:
     """Uniform in [low, high); a value that rounds up to `high` becomes `low`."""
+    check_values(jnp.asarray(low) > high, "uniform_ expects to return a [from, to) range, but found from > to")
     if out.dtype.startswith("complex"):
         part = out._replace(dtype="float32" if out.dtype == "complex64" else "float64")
         second = generator ^ jnp.asarray([0, 0x5BD1E995, 0, 0], "uint32")
@@ -237,6 +238,13 @@ def multinomial(p: Any, num_samples: int, replacement: bool = False, *, generato
 
     Without replacement an exponential race orders all indices at once; with replacement the cumulative sum is searched.
     """
+    categories = p.shape[-1]
+    if not jnp.issubdtype(p.dtype, jnp.floating):
+        raise RuntimeError(f"multinomial only supports floating-point dtypes for input, got: {p.dtype}")
+    if num_samples <= 0 or categories > 1 << 24 or (num_samples > categories and not replacement):
+        raise RuntimeError(f"multinomial cannot draw {num_samples} of {categories} categories")
+    check_values(~jnp.isfinite(p) | (p < 0), "probability tensor contains either `inf`, `nan` or element < 0")
+    check_values(jnp.sum(p, -1) <= 0, "invalid multinomial distribution (sum of probabilities <= 0)")
     p = p.astype("float32") if p.dtype.itemsize == 2 else p
     if not replacement or num_samples == 1:
         return lax.top_k(p / exponential(generator, p.shape, str(p.dtype)), num_samples)[1]

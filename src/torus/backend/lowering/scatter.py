@@ -133,6 +133,8 @@ def scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, in
 
 @lowers("aten::masked_scatter")
 def masked_scatter(self: Any, mask: Any, source: Any) -> Any:
+    if str(mask.dtype) != "bool":
+        raise RuntimeError(f"masked_scatter_ only supports boolean masks, but got mask with dtype {mask.dtype}")
     self, mask = jnp.broadcast_arrays(self, mask)
     if self.size == 0:
         return self

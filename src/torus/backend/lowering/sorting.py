@@ -119,6 +119,8 @@ def searchsorted_scalar(
 
 @lowers("aten::bucketize.Tensor")
 def bucketize(self: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    if boundaries.ndim != 1:
+        raise RuntimeError(f"boundaries tensor must be 1 dimension, but got dim({boundaries.ndim})")
     return _search(boundaries, self, right)
 
 
