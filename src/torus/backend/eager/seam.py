@@ -27,6 +27,8 @@ GRAPH = "graph:"
 """How the names of compiled graphs begin."""
 LINALG_CHECK = "linalg:"
 """How the message of a check begins whose failure is PyTorch's LinAlgError."""
+ASSERTION = "assert:"
+"""How the message of a check begins whose failure is a RuntimeError."""
 
 __all__ = [
     "build",
@@ -143,7 +145,7 @@ def load(recipe: Recipe) -> tuple[Any, Any]:
 
 
 def raise_failed_checks(messages: list[str], reports: list[Any]) -> None:
-    """Raise for the first check that failed: IndexError, of a factorization LinAlgError. Waits for the program."""
+    """Raise for the first check that failed, IndexError; LinAlgError of a factorization, RuntimeError of an assert."""
     for message, report in zip(messages, reports, strict=True):
         failed, value = runtime.to_numpy(report)
         if failed:
@@ -152,6 +154,8 @@ def raise_failed_checks(messages: list[str], reports: list[Any]) -> None:
                 raise torch.linalg.LinAlgError(  # type: ignore[attr-defined]
                     text.removeprefix(LINALG_CHECK)
                 )
+            if text.startswith(ASSERTION):
+                raise RuntimeError(text.removeprefix(ASSERTION))
             raise IndexError(text)
 
 
