@@ -1,4 +1,4 @@
-"""Ops whose out= form has a kernel of its own while the functional form is written with others; on the device."""
+"""Results that PyTorch says little of: an out= form whose functional form is written with others, uncounted lists."""
 
 from __future__ import annotations
 
@@ -32,3 +32,10 @@ def test_result_is_resized_and_written(
     out = torch.empty(0, dtype=dtype, device="tpu")
     torch.testing.assert_close(call(x.to("tpu"), out).cpu(), expected)
     assert out.shape == expected.shape
+
+
+def test_a_list_of_results_that_no_meta_kernel_counts() -> None:
+    points = torch.rand(5, 2, generator=torch.Generator().manual_seed(0))
+    edges = aten._histogramdd_bin_edges(points.to("tpu"), [2, 3])
+    assert [e.shape for e in edges] == [(3,), (4,)]
+    torch.testing.assert_close([e.cpu() for e in edges], aten._histogramdd_bin_edges(points, [2, 3]))
