@@ -89,7 +89,7 @@ def _log_add(a: Any, b: Any) -> Any:
 
 @lowers("aten::logcumsumexp", "aten::_logcumsumexp")
 def logcumsumexp(x: Any, dim: int) -> Any:
-    return _scan(_log_add, x, dim, str(x.dtype))
+    return cast(_scan(_log_add, x, dim, str(x.dtype)), str(x.dtype))
 
 
 def _cumulative_extreme(x: Any, dim: int, wins: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
