@@ -351,6 +351,12 @@ std::vector<std::string> register_rule(const RuleTraits& rule) {
     return names; // another PyTorch version: the caller reports it
   }
   const auto& schema = base->schema();
+  // The out= form alone, where the functional form is written with other ops.
+  const auto composite = dispatcher.findSchema({base_name.name, ""});
+  if (base_name.overload_name == "out" && composite.has_value() && is_variant(composite->schema(), schema, true)) {
+    register_kernel(*base, OpForm::kOut, rule, true, *composite, names);
+    return names;
+  }
   const bool in_place = std::any_of(schema.arguments().begin(), schema.arguments().end(), writes);
   const bool copies = rule.name == "aten::_copy_from";
   register_kernel(*base, in_place ? OpForm::kInPlace : OpForm::kFunctional, rule, !in_place && !copies, *base, names);

@@ -69,6 +69,7 @@ bool reads_host(const std::string& name) {
                                                      "aten::_unsafe_index_put",
                                                      "aten::nonzero.out",
                                                      "aten::masked_select.out",
+                                                     "aten::repeat_interleave.Tensor_out",
                                                      "aten::index.Tensor_out"};
   return names.count(name) != 0;
 }

@@ -130,6 +130,11 @@ bool is_pinned(const at::Tensor&, std::optional<c10::Device>) {
   return false;
 }
 
+bool is_set_to(const at::Tensor& self, const at::Tensor& other) {
+  return self.is_alias_of(other) && self.storage_offset() == other.storage_offset() && self.sizes() == other.sizes() &&
+         self.strides() == other.strides();
+}
+
 // The runtime keeps what its programs use; there is nothing to record.
 void record_stream(at::Tensor&, c10::Stream) {}
 
@@ -169,6 +174,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Tensor", &torus::set_source_tensor);
   m.impl("set_", &torus::set_nothing);
   m.impl("_has_compatible_shallow_copy_type", &torus::has_compatible_shallow_copy_type);
+  m.impl("is_set_to", &torus::is_set_to);
   m.impl("record_stream", &torus::record_stream);
   m.impl("is_pinned", &torus::is_pinned);
 }

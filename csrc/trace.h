@@ -13,10 +13,20 @@
 namespace torus {
 
 // Why a trace is run.
-enum class Cause : uint8_t { kHostRead, kStrictOp, kOtherDevice, kSynchronize, kEvent, kBackward, kSize, kExit, kFallback };
+enum class Cause : uint8_t {
+  kHostRead,
+  kStrictOp,
+  kOtherDevice,
+  kSynchronize,
+  kEvent,
+  kBackward,
+  kSize,
+  kExit,
+  kFallback
+};
 constexpr const char* kCauseNames[] = {
     "host read", "op outside the trace", "copy to another device", "synchronize", "event", "end of backward", "size",
-    "exit", "op on the CPU"};
+    "exit",      "op on the CPU"};
 
 // The line of the user's program that recorded an op.
 struct Place {

@@ -90,7 +90,25 @@ def test_empty_batch() -> None:
     assert grads[0].shape == x[:0].shape and not grads[1].any() and not grads[2].any()
 
 
+def test_slow_convolution_with_flat_filters() -> None:
+    x, w, bias = randn(2, 3, 8, 9), randn(4, 3, 3, 2, seed=1), randn(4, seed=2)
+    expected = aten.convolution(x, w, bias, [2, 1], [1, 0], [1, 1], False, [0, 0], 1)
+    for filters in (w, w.reshape(4, -1)):
+        close(evaluate(aten._slow_conv2d_forward.default, x, filters, [3, 2], bias, [2, 1], [1, 0]), expected)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_slow_transposed_convolution(n: int) -> None:
+    op = getattr(aten, f"slow_conv_transpose{n}d").default
+    x, w, bias = randn(2, 3, *[4] * n), randn(3, 5, *[3] * n, seed=1), randn(5, seed=2)
+    options = [3] * n, bias, [2] * n, [1] * n, [1] * n, [1] * n
+    close(evaluate(op, x, w, *options), op(x, w, *options))
+    if n == 3:  # PyTorch's meta kernel of the other one adds a dimension
+        close(evaluate(op, x[0], w, *options), op(x[0], w, *options))
+
+
 def test_every_rule_is_exercised() -> None:
-    ops = [aten.convolution, aten.convolution_overrideable]
+    ops = [aten.convolution, aten.convolution_overrideable, aten._slow_conv2d_forward]
+    ops += [aten.slow_conv_transpose2d, aten.slow_conv_transpose3d]
     ops += [aten.convolution_backward, aten.convolution_backward_overrideable]
     assert not unexercised(convolution, [op.default for op in ops])

@@ -31,5 +31,24 @@ def test_levels_and_mask(case: Case) -> None:
     run(case)
 
 
+GRAD = torch.linspace(-1, 1, 35).reshape(5, 7)
+LEARNED, LEARNED_ZERO = torch.tensor([0.13]), torch.tensor([3.3])
+ZEROS_OF_CHANNELS = torch.linspace(-2.7, 4, 7)
+LEARNING: list[Case] = [
+    (aten._fake_quantize_learnable_per_tensor_affine.default, X, LEARNED, LEARNED_ZERO, -20, 90, 0.5),
+    (aten._fake_quantize_learnable_per_channel_affine.default, X, SCALES, ZEROS_OF_CHANNELS, 1, -20, 90, 0.5),
+    (aten._fake_quantize_learnable_per_tensor_affine_backward.default, GRAD, X, LEARNED, LEARNED_ZERO, -20, 90, 0.5),
+    (
+        aten._fake_quantize_learnable_per_channel_affine_backward.default,
+        *(GRAD, X, SCALES, ZEROS_OF_CHANNELS, 1, -20, 90, 0.5),
+    ),
+]
+
+
+@pytest.mark.parametrize("case", LEARNING, ids=label)
+def test_learned_scales(case: Case) -> None:
+    run(case)
+
+
 def test_every_rule_has_a_case() -> None:
-    assert not unexercised(fake_quantize, [case[0] for case in CASES])
+    assert not unexercised(fake_quantize, [case[0] for case in CASES + LEARNING])

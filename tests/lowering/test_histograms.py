@@ -31,6 +31,8 @@ CASES: list[Case] = [
     (aten.histogram.bin_ct, torch.zeros(0), 4),
     (aten._histogramdd_from_bin_cts.default, FINITE, [2, 3]),
     (aten._histogramdd_from_bin_cts.default, FINITE, [2, 3], {"range": [0.0, 3.0, 0.0, 7.0], "density": True}),
+    (aten._histogramdd_bin_edges.default, FINITE, [2, 3]),
+    (aten._histogramdd_bin_edges.default, FINITE, [2, 3], {"range": [0.0, 3.0, 0.0, 7.0]}),
     (aten._histogramdd_from_bin_tensors.default, FINITE, [EDGES, EDGES + 3], {"weight": WEIGHT[:4]}),
 ]
 

@@ -100,6 +100,20 @@ def test_scaled_mm() -> None:
     agrees(aten._scaled_mm.default, a, b, *scales, out_dtype=torch.float32, reference=expected)
 
 
+@pytest.mark.parametrize(("rows", "recipe"), [(1, 0), (16, 1)], ids=["one scale", "a scale for each row"])
+def test_scaled_mm_with_lists_of_scales(rows: int, recipe: int) -> None:
+    a, b = randn(16, 32).to(torch.float8_e4m3fn), randn(16, 32, seed=1).to(torch.float8_e4m3fn).t()
+    scales = torch.linspace(0.5, 2, rows).reshape(rows, 1), torch.linspace(1, 3, rows).reshape(1, rows)
+    expected = (a.float() @ b.float()) * scales[0] * scales[1]
+    args = [[scales[0]], [recipe], [0], [scales[1]], [recipe], [0], None, torch.float32]
+    agrees(aten._scaled_mm_v2.default, a, b, *args, reference=expected)
+
+
+def test_scaled_mm_by_blocks_says_that_it_is_missing() -> None:
+    with pytest.raises(NotImplementedError, match="each block"):
+        matmul.scaled_mm_v2(A, B, [None], [3], [0], [None], [3], [0])
+
+
 GROUPS = torch.tensor([2, 2, 7], dtype=torch.int32)
 ROWS, MATRICES = randn(8, 16), randn(3, 16, 8, seed=1)
 
@@ -141,5 +155,5 @@ def test_trilinear_product(dtype: torch.dtype) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    others = [aten._trilinear.default, aten._scaled_mm.default, aten._grouped_mm.default]
+    others = [aten._trilinear.default, aten._scaled_mm.default, aten._scaled_mm_v2.default, aten._grouped_mm.default]
     assert not unexercised(matmul, [*others, *(case[0] for case in [*CASES, *TO_FLOAT])])

@@ -130,13 +130,19 @@ NORMS: list[Case] = [
     (aten.logsumexp.default, INTS, [1]),
     (aten.logsumexp.default, torch.zeros(2, 0), [1]),
 ]
+PAIRS: list[Case] = [
+    (aten._aminmax.default, X),
+    (aten._aminmax.dim, X, 1),
+    (aten._aminmax.dim, X, -1, True),
+    (aten._aminmax.dim, torch.tensor(2.5), 0),
+]
 HASHES: list[Case] = [
     (aten.hash_tensor.default, X),
     (aten.hash_tensor.default, X.bfloat16(), [1], {"keepdim": True}),
     (aten.hash_tensor.default, INTS, [0]),
 ]
 
-CASES = SUMS + EXTREMES + MOMENTS + NORMS + HASHES
+CASES = SUMS + PAIRS + EXTREMES + MOMENTS + NORMS + HASHES
 
 
 @pytest.mark.parametrize("case", CASES, ids=label)

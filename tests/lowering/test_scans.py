@@ -35,6 +35,7 @@ CASES: list[Case] = (
     + [
         (aten.cumsum.default, INTS, 1, {"dtype": torch.float32}),
         (aten.logcumsumexp.default, X * 200, 0),
+        (aten._logcumsumexp.default, X, 1),
         (aten.cummax.default, X, 0),
     ]
 )

@@ -76,6 +76,10 @@ def test_im2col_and_col2im(window: tuple) -> None:
         agrees(aten.col2im.default, randn(*aten.im2col(part, *window).shape), [6, 7], *window)
 
 
+def test_col2im_of_an_empty_batch() -> None:
+    agrees(aten.col2im.default, torch.zeros(0, 4, 12), [4, 5], [2, 2], [1, 1], [0, 0], [1, 1])
+
+
 GRID_MODES = [*itertools.product([2], [0, 1, 2], [0, 1, 2]), *itertools.product([3], [0, 1], [2])]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from torus.backend.eager.memory_format import keep_channels_last
 from torus.backend.eager.request import Promise, Request, Result, ScalarArg, TensorArg
 from torus.backend.eager.strides import without_conversion
@@ -105,6 +107,8 @@ class Builder:
         if self.rule.mutates:
             values = values[:fresh_count] + [v for v in values[fresh_count:] if v is not None]
         promises = self._fresh() if self.promises is not None else [_contiguous(v) for v in values[:fresh_count]]
+        if self.promises is None and not written and _returns_one_list(self.request.op):
+            self.plan.counts = [fresh_count]
         stored = []
         self.plan.results = []
         for value, promise in zip(values[:fresh_count], keep_channels_last(self.request, promises)):
@@ -244,6 +248,12 @@ def _count(promise: Any) -> int | tuple[int]:
     if isinstance(promise, int):
         return (promise,)
     return len(promise) if isinstance(promise, list) else -1
+
+
+def _returns_one_list(op: str) -> bool:
+    """Whether the schema says so, for ops that have no meta kernel to count it."""
+    name, _, overload = op.partition(".")
+    return [str(result.type) for result in torch._C._get_schema(name, overload).returns] == ["List[Tensor]"]
 
 
 def _as_list(entry: Any) -> Sequence[Any]:

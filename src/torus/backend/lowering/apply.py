@@ -92,6 +92,14 @@ def check_values(bad: Any, message: str) -> None:
         context.checks.append((jnp.stack([jnp.any(bad).astype("int64"), jnp.int64(0)]), f"value:{message}"))
 
 
+def check_true(condition: Any, message: str) -> None:
+    """Record that a 0-d bool must hold; it becomes a RuntimeError with the message where it does not."""
+    checks = current().checks
+    if checks is not None:
+        failed = (~condition).astype("int64")
+        checks.append((jnp.stack([failed, failed]), "value:" + message.replace("{", "{{").replace("}", "}}")))
+
+
 def promoted_dtype(operands: Sequence[Operand]) -> str:
     """`torch.result_type` over operands of the three categories."""
     result: torch.dtype | None = None

@@ -48,6 +48,29 @@ def convolution(
     return cast(y, str(input.dtype))
 
 
+@lowers("aten::_slow_conv2d_forward")
+def slow_conv2d_forward(input: Any, weight: Any, kernel_size: Ints, bias: Any, stride: Ints, padding: Ints) -> Any:
+    """The filters may come with all but their first dimension in one."""
+    filters = weight.reshape(weight.shape[0], -1, *ntuple(kernel_size, 2))
+    return convolution(input, filters, bias, stride, padding, (1, 1), False, (0, 0), 1)
+
+
+@lowers("aten::slow_conv_transpose2d", "aten::slow_conv_transpose3d")
+def slow_conv_transpose(
+    input: Any,
+    weight: Any,
+    kernel_size: Ints,
+    bias: Any = None,
+    stride: Ints = (1,),
+    padding: Ints = (0,),
+    output_padding: Ints = (0,),
+    dilation: Ints = (1,),
+) -> Any:
+    batched = input if input.ndim == weight.ndim else input[None]
+    y = convolution(batched, weight, bias, stride, padding, dilation, True, output_padding, 1)
+    return y if input.ndim == weight.ndim else y[0]
+
+
 @lowers("aten::convolution_backward_overrideable")
 def convolution_backward_overrideable(
     grad_output: Any,

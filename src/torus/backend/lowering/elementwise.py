@@ -218,7 +218,7 @@ def signbit_rule(x: Any) -> Any:
 # --- complex numbers
 
 
-@lowers("aten::_conj_physical", "aten::conj_physical_")
+@lowers("aten::_conj_physical", "aten::conj_physical_", "aten::conj_physical.out")
 def conj_physical(x: Any) -> Any:
     """The complex conjugate, computed."""
     return lax.conj(x) if is_complex(x) else x

@@ -99,3 +99,11 @@ def histogram_of_points_in_counts(
     x: Any, bins: Sequence[int], *, range: Sequence[float] | None = None, weight: Any = None, density: bool = False
 ) -> Any:
     return _histogram(_points(x), _all_edges(x, bins, range), weight, density)
+
+
+@lowers("aten::_histogramdd_bin_edges")
+def histogram_edges(
+    x: Any, bins: Sequence[int], *, range: Sequence[float] | None = None, weight: Any = None, density: bool = False
+) -> Any:
+    """One list of edges for each coordinate, which is one result that is a list."""
+    return [_all_edges(x, bins, range)]

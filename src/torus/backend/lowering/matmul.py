@@ -132,6 +132,30 @@ def scaled_mm(
     return result if scale_result is None else result * scale_result
 
 
+_SCALES_BROADCAST = (0, 1)
+"""The recipes of `torch.nn.functional.ScalingType` that have one scale for the matrix, or one for each row."""
+
+
+@lowers("aten::_scaled_mm_v2")
+def scaled_mm_v2(
+    a: Any,
+    b: Any,
+    scale_a: Sequence[Any],
+    recipe_a: Sequence[int],
+    swizzle_a: Sequence[int],
+    scale_b: Sequence[Any],
+    recipe_b: Sequence[int],
+    swizzle_b: Sequence[int],
+    bias: Any = None,
+    out_dtype: Any = None,
+    contraction_dim: Sequence[int] = (),
+    use_fast_accum: bool = False,
+) -> Any:
+    if any(recipe not in _SCALES_BROADCAST for recipe in (*recipe_a, *recipe_b)):
+        raise NotImplementedError("products with a scale for each block")
+    return scaled_mm(a, b, scale_a[0].reshape(-1, 1), scale_b[0].reshape(1, -1), bias)
+
+
 def _group_of(rows: int, ends: Any) -> Any:
     """The group that holds each row, given where each group ends; rows after the last end get the number of groups."""
     return jnp.sum(lax.iota("int32", rows)[:, None] >= ends[None, :].astype("int32"), 1, dtype="int32")

@@ -169,7 +169,12 @@ def avg_pool_backward(
     return grad
 
 
-@lowers("aten::_adaptive_avg_pool2d", "aten::_adaptive_avg_pool3d")
+@lowers(
+    "aten::_adaptive_avg_pool2d",
+    "aten::_adaptive_avg_pool3d",
+    "aten::adaptive_avg_pool2d.out",
+    "aten::adaptive_avg_pool3d.out",
+)
 def adaptive_avg_pool(self: Any, output_size: Ints, *, out: OutSpec) -> Any:
     n = _pooled_dims(output_size, self)
     x, lead, counts = opmath(self), self.ndim - n, np.ones([1] * n)

@@ -223,6 +223,19 @@ def aminmax(x: Any, *, dim: int | None = None, keepdim: bool = False, out: tuple
     return fold_min(x, axes).reshape(out[0].shape), fold_max(x, axes).reshape(out[1].shape)
 
 
+@lowers("aten::_aminmax")
+def aminmax_of_all(x: Any) -> Any:
+    axes = axes_of(None, x.ndim)
+    return fold_min(x, axes).reshape(()), fold_max(x, axes).reshape(())
+
+
+@lowers("aten::_aminmax.dim")
+def aminmax_of_dim(x: Any, dim: int, keepdim: bool = False) -> Any:
+    axes = axes_of(dim, x.ndim)
+    results = fold_min(x, axes), fold_max(x, axes)
+    return [jnp.expand_dims(r, axes) if keepdim else r for r in results] if axes else results
+
+
 # Moments
 
 

@@ -87,9 +87,9 @@ def _log_add(a: Any, b: Any) -> Any:
     return jnp.where((low == high) & jnp.isinf(low), high, high + lax.log1p(lax.exp(low - high)))
 
 
-@lowers("aten::logcumsumexp")
-def logcumsumexp(x: Any, dim: int, *, out: OutSpec) -> Any:
-    return _scan(_log_add, x, dim, out.dtype)
+@lowers("aten::logcumsumexp", "aten::_logcumsumexp")
+def logcumsumexp(x: Any, dim: int) -> Any:
+    return cast(_scan(_log_add, x, dim, str(x.dtype)), str(x.dtype))
 
 
 def _cumulative_extreme(x: Any, dim: int, wins: Callable[[Any, Any], Any]) -> tuple[Any, Any]:

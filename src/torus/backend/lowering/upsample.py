@@ -6,6 +6,7 @@ arithmetic in the tensor's opmath dtype; the gradient is the transposed table, s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -195,7 +196,8 @@ def col2im(
     sizes = [n + 2 * p for n, p in zip(output_size, padding)]
     tables = [_windows(n, k, d, s) for n, k, d, s in zip(sizes, kernel_size, dilation, stride)]
     rows, columns = tables[0].shape[1], tables[1].shape[1]
-    x = opmath(x).reshape(x.shape[0], -1, *kernel_size, rows, columns).transpose(0, 1, 2, 4, 3, 5)
+    channels = x.shape[1] // math.prod(kernel_size)
+    x = opmath(x).reshape(x.shape[0], channels, *kernel_size, rows, columns).transpose(0, 1, 2, 4, 3, 5)
     x = x.reshape(*x.shape[:2], kernel_size[0] * rows, kernel_size[1] * columns)
     for i in (0, 1):
         back, _, valid = transpose_taps(tables[i].reshape(-1, 1), sizes[i])
