@@ -142,3 +142,17 @@ def test_what_cannot_be_padded_warns() -> None:
         for n in (5, 9, 7):
             same(fast(torch.ones(n, device="tpu")), torch.ones(n))
     assert sum(issubclass(w.category, CompileWarning) for w in caught) == 1
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [lambda x: x.chunk(2, 1)[0], lambda x: x.chunk(2)[1], lambda x: x[1:].t(), lambda x: (x[2:], x * 2)],
+    ids=["left half", "last rows", "transposed rows", "beside a new tensor"],
+)
+def test_views_of_arguments_are_views_at_every_size(fn: Callable[..., Any]) -> None:
+    """AOTAutograd takes sizes, strides and offset of such a view from what the program returns."""
+    fast = compiled(fn, dynamic=True)
+    for n in (5, 9, 30):
+        x = randn(n, 3)
+        there = moved(x, "tpu")
+        same(fast(there), fn(x))

@@ -173,3 +173,12 @@ def test_while_eager_ops_are_recorded(way: str, seed: int) -> None:
     expected = run(lambda fn: fn)
     with running(way):
         same(run(compiled), expected)
+
+
+def test_a_hook_that_a_compiled_module_gets_later_counts() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).to("tpu")
+    fast, x = compiled(model), torch.ones(2, 3, device="tpu")
+    same(fast(x).detach(), model(x).detach())
+    with torch.no_grad():
+        model[0].register_forward_hook(lambda module, args, result: result * 0 + 7)
+        assert fast(x).cpu().eq(7).all()

@@ -18,6 +18,8 @@ from torus.backend.compile.options import Options
 from torus.backend.compile.region import Region
 
 trace_rules.add("torus")  # Dynamo does not look into the device's own functions
+# A hook that a compiled module gets later, as attribution libraries add them, counts; Dynamo would not look again.
+torch._dynamo.config.skip_nnmodule_hook_guards = False
 flex_attention.accept_device()
 
 

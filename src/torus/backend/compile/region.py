@@ -106,8 +106,17 @@ class Region:
             return source.value
         if source.kind == "number":
             return self._number(source.value)(list(arguments))
+        if source.kind == "view":
+            return self._view(source, arguments)
         result = device[source.number]
         return result.cpu() if source.kind == "download" else result
+
+    def _view(self, source: Source, arguments: Sequence[Any]) -> Any:
+        """A view of an argument, at the same distance from its start as between the fakes."""
+        argument, fake, base = arguments[source.number], source.value, self.fakes[source.number]
+        sizes, strides = ([self._number(n)(list(arguments)) for n in ns] for ns in (fake.shape, fake.stride()))
+        moved = self._number(fake.storage_offset() - base.storage_offset())(list(arguments))
+        return argument.as_strided(sizes, strides, argument.storage_offset() + moved)
 
     def _number(self, size: Any) -> Any:
         if not isinstance(size, torch.SymInt):

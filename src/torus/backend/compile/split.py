@@ -11,12 +11,12 @@ import torch
 
 _WITH_EFFECTS = torch.ops.higher_order.with_effects
 _WRITE = torch.ops.aten.copy_.default
-Kind = Literal["argument", "host", "device", "download", "constant", "number"]
+Kind = Literal["argument", "host", "device", "download", "constant", "number", "view"]
 
 
 class Source(NamedTuple):
-    """Where a value comes from: argument, host result or device result number `number`, `value` itself, or a symbolic
-    number `value` of the arguments' sizes.
+    """Where a value comes from: argument, host result or device result number `number`, `value` itself, a symbolic
+    number `value` of the arguments' sizes, or the view of argument `number` that has the layout of the fake `value`.
     """
 
     kind: Kind
@@ -107,7 +107,21 @@ class _Splitter:
             return Source("number", value=value.meta["val"])
         if value.op == "get_attr":
             return Source("constant", value=_attribute(self.module, value.target))
+        if (viewed := self.viewed(value)) is not None:
+            return Source("view", viewed, value.meta["val"])
         return Source("download" if on_host(value.meta.get("val")) else "device", results[value])
+
+    def viewed(self, node: Any) -> int | None:
+        """The argument of which a node is a view of symbolic layout.
+
+        AOTAutograd replays views of fixed layouts, and reads from the result itself where in the argument others are.
+        """
+        fake, base = node.meta.get("val"), _base(node)
+        if base not in self.arguments or not isinstance(fake, torch.Tensor) or on_host(fake) or not _is_symbolic(fake):
+            return None
+        viewed = base.meta["val"]
+        same = all(read(fake) == read(viewed) for read in (lambda t: t.dtype, torch.is_conj, torch.is_neg))
+        return self.arguments[base] if same else None
 
     def host_result(self, node: Any) -> int:
         return self.host_results.setdefault(node, len(self.host_results))
@@ -152,6 +166,7 @@ class _Splitter:
             and n not in self.host
             and not _is_number(n.meta.get("val"))
             and not _is_token(n)
+            and self.viewed(n) is None
         )
         wanted = [n for n in ours if n in outputs or self.copied_to_host(n)]
         graph.output([made[n] for n in wanted])
@@ -192,6 +207,25 @@ class _Splitter:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _is_symbolic(fake: torch.Tensor) -> bool:
+    return any(isinstance(n, torch.SymInt) for n in (*fake.shape, *fake.stride(), fake.storage_offset()))
+
+
+def _base(node: Any) -> Any:
+    """What a node is a view of; the node itself where it is none."""
+    while node.op == "call_function" and node.args and (node.target is operator.getitem or _gives_views(node.target)):
+        node = node.args[0]
+    return node
+
+
+def _gives_views(op: Any) -> bool:
+    """Whether the results of an op share the memory of its first argument."""
+    if not isinstance(op, torch._ops.OpOverload) or not op._schema.arguments:
+        return False
+    alias = op._schema.arguments[0].alias_info
+    return alias is not None and not alias.is_write
 
 
 def _is_token(node: Any) -> bool:
