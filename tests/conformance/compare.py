@@ -45,9 +45,14 @@ def rounding(dtype: torch.dtype, exact: torch.Tensor) -> float:
     """Half a unit in the last place of the largest finite result."""
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0
+    return torch.finfo(dtype).eps / 2 * largest(exact)
+
+
+def largest(exact: torch.Tensor) -> float:
+    """The size of the largest finite result."""
     sizes = exact.abs().to(torch.float64)
     sizes = sizes[sizes.isfinite()]
-    return torch.finfo(dtype).eps / 2 * float(sizes.max()) if sizes.numel() else 0.0
+    return float(sizes.max()) if sizes.numel() else 0.0
 
 
 def _same_kind(a: Any, b: Any) -> None:
@@ -70,4 +75,4 @@ def _same_kind_of_value(a: Any, b: Any) -> None:
     assert (a.dtype, a.shape) == (b.dtype, b.shape), f"{a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
 
 
-__all__ = ["check", "error", "rounding", "tensors"]
+__all__ = ["check", "error", "largest", "rounding", "tensors"]
