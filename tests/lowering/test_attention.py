@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from tests.lowering.agree import unexercised
 from tests.lowering.evaluate import evaluate
+from tests.lowering.test_kernels import NAMED
 from torus.backend.lowering import attention
 
 pytestmark = pytest.mark.slow
@@ -156,4 +157,4 @@ def test_transformer_encoder_layer(gelu: bool, norm_first: bool) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    assert not unexercised(attention, [FORWARD, BACKWARD, *NATIVE])
+    assert not unexercised(attention, [*NAMED, FORWARD, BACKWARD, *NATIVE])

@@ -7,6 +7,7 @@ import torch
 
 from tests.lowering.agree import unexercised
 from tests.lowering.evaluate import evaluate
+from tests.lowering.test_kernels import NAMED
 from torus.backend.lowering import convolution
 
 pytestmark = pytest.mark.slow
@@ -111,4 +112,4 @@ def test_every_rule_is_exercised() -> None:
     ops = [aten.convolution, aten.convolution_overrideable, aten._slow_conv2d_forward]
     ops += [aten.slow_conv_transpose2d, aten.slow_conv_transpose3d]
     ops += [aten.convolution_backward, aten.convolution_backward_overrideable]
-    assert not unexercised(convolution, [op.default for op in ops])
+    assert not unexercised(convolution, [*NAMED, *(op.default for op in ops)])

@@ -9,6 +9,7 @@ import torch
 
 from tests.lowering.agree import Case, agrees, label, run, unexercised
 from tests.lowering.evaluate import evaluate
+from tests.lowering.test_kernels import NAMED
 from torus.backend.lowering import matmul
 
 aten = torch.ops.aten
@@ -156,4 +157,4 @@ def test_trilinear_product(dtype: torch.dtype) -> None:
 
 def test_every_rule_has_a_case() -> None:
     others = [aten._trilinear.default, aten._scaled_mm.default, aten._scaled_mm_v2.default, aten._grouped_mm.default]
-    assert not unexercised(matmul, [*others, *(case[0] for case in [*CASES, *TO_FLOAT])])
+    assert not unexercised(matmul, [*NAMED, *others, *(case[0] for case in [*CASES, *TO_FLOAT])])

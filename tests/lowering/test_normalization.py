@@ -9,6 +9,7 @@ import torch
 
 from tests.lowering.agree import Case, agrees, label, name, run, unexercised
 from tests.lowering.evaluate import evaluate
+from tests.lowering.test_kernels import NAMED
 from torus.backend.lowering import normalization
 
 aten = torch.ops.aten
@@ -158,4 +159,4 @@ def test_rms_norm_without_epsilon_takes_that_of_the_accumulator(dtype: torch.dty
 
 def test_every_rule_has_a_case() -> None:
     rms = [aten._fused_rms_norm.default, aten._fused_rms_norm_backward.default]
-    assert not unexercised(normalization, [*IN_PLACE, *EVALUATION, *rms, *(case[0] for case in CASES)])
+    assert not unexercised(normalization, [*NAMED, *IN_PLACE, *EVALUATION, *rms, *(case[0] for case in CASES)])

@@ -263,3 +263,12 @@ def transformer_encoder_layer(
 
 def _gelu(x: Any) -> Any:
     return x * (1 + lax.erf(x * jnp.asarray(math.sqrt(0.5), x.dtype))) / 2
+
+
+@lowers("aten::_transform_bias_rescale_qkv")
+def transform_bias_rescale_qkv(qkv: Any, qkv_bias: Any, num_heads: int) -> Any:
+    """Query, key and value (batch, heads, length, size) out of one projection; the query divided by sqrt(size)."""
+    batch, length, width = qkv.shape
+    size = width // 3 // num_heads
+    parts = (qkv + qkv_bias).reshape(batch, length, 3, num_heads, size).transpose(2, 0, 3, 1, 4)
+    return parts[0] / jnp.asarray(math.sqrt(size), parts.dtype), parts[1], parts[2]

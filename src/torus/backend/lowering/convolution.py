@@ -55,6 +55,36 @@ def slow_conv2d_forward(input: Any, weight: Any, kernel_size: Ints, bias: Any, s
     return convolution(input, filters, bias, stride, padding, (1, 1), False, (0, 0), 1)
 
 
+@lowers("aten::slow_conv_dilated2d", "aten::slow_conv_dilated3d")
+def slow_conv_dilated(
+    input: Any,
+    weight: Any,
+    kernel_size: Ints,
+    bias: Any = None,
+    stride: Ints = (1,),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+) -> Any:
+    batched = input if input.ndim == weight.ndim else input[None]
+    y = convolution(batched, weight, bias, stride, padding, dilation, False, (0,), 1)
+    return y if input.ndim == weight.ndim else y[0]
+
+
+@lowers("aten::_slow_conv2d_backward.output_mask")
+def slow_conv2d_backward(
+    grad_output: Any,
+    input: Any,
+    weight: Any,
+    kernel_size: Ints,
+    stride: Ints,
+    padding: Ints,
+    output_mask: Sequence[bool],
+) -> Any:
+    return convolution_backward_overrideable(
+        grad_output, input, weight, stride, padding, (1, 1), False, (0, 0), 1, output_mask
+    )
+
+
 @lowers("aten::slow_conv_transpose2d", "aten::slow_conv_transpose3d")
 def slow_conv_transpose(
     input: Any,

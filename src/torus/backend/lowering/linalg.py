@@ -86,7 +86,7 @@ def cholesky(x: Any, upper: bool = False) -> Any:
     return factor
 
 
-@lowers("aten::cholesky_solve")
+@lowers("aten::cholesky_solve", "aten::_cholesky_solve_helper")
 def cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Any:
     lower = adjoint_of(factor) if upper else factor
     batch = jnp.broadcast_shapes(b.shape[:-2], lower.shape[:-2])

@@ -240,3 +240,10 @@ def trilinear(
     present = lambda missing: [axis for axis in range(total) if axis not in missing]  # noqa: E731
     operands = [part for x, e in ((a, expand1), (b, expand2), (c, expand3)) for part in (widen(x), present(e))]
     return jnp.einsum(*operands, present(sumdim), precision=precision()).astype(a.dtype)
+
+
+@lowers("aten::_weight_int8pack_mm")
+def weight_int8pack_mm(self: Any, mat2: Any, scales: Any) -> Any:
+    """``self @ mat2.T`` with int8 weights, each row of them with its scale; summed in float32."""
+    wide = widen(self)
+    return product(wide, mat2.astype(wide.dtype), ((1,), (1,))) * scales.astype(wide.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from torus.backend.lowering import matmul
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.linalg import eye_like, product
 from torus.backend.lowering.registry import lowers
@@ -46,3 +47,9 @@ def matrix_exp(x: Any) -> Any:
         return jnp.where((i < times)[..., None, None], product(y, y), y)
 
     return lax.fori_loop(0, jnp.max(times), square, _taylor(scaled))
+
+
+@lowers("aten::_compute_linear_combination")
+def linear_combination(x: Any, coefficients: Any) -> Any:
+    """Sums of the slices of `x` along its first dimension, one for each row of coefficients."""
+    return matmul.product(coefficients, x, ((1,), (0,)))

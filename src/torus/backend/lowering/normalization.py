@@ -127,18 +127,23 @@ def _updated(running: Any, value: Any, momentum: Any) -> Any:
     return cast((1 - momentum) * widen(running).astype(value.dtype) + momentum * value, str(running.dtype))
 
 
+def _batch_statistics(x: Any, running_mean: Any, running_var: Any, momentum: Any) -> tuple[Any, ...]:
+    """Mean, variance and deviations of each channel, dimensions kept; new running mean and (unbiased) variance."""
+    number = count(x, _all_but(x, 1))
+    mean, squares, centred = moments(x, _all_but(x, 1))
+    unbiased = squares / jnp.asarray(number - 1, x.dtype)
+    new_mean = _updated(running_mean, mean.reshape(-1), momentum)
+    new_var = _updated(running_var, unbiased.reshape(-1), momentum)
+    return mean, squares / jnp.asarray(number, x.dtype), centred, new_mean, new_var
+
+
 def _batch_norm(
     x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: Any, eps: Any
 ) -> tuple[Any, ...]:
     """Output, mean and inverse deviation that were used, new running mean and variance."""
     x = widen(x)
     if training:
-        number = count(x, _all_but(x, 1))
-        mean, squares, centred = moments(x, _all_but(x, 1))
-        variance = squares / jnp.asarray(number, x.dtype)
-        unbiased = squares / jnp.asarray(number - 1, x.dtype)
-        new_mean = _updated(running_mean, mean.reshape(-1), momentum)
-        new_var = _updated(running_var, unbiased.reshape(-1), momentum)
+        mean, variance, centred, new_mean, new_var = _batch_statistics(x, running_mean, running_var, momentum)
     else:
         mean, variance = _per_channel(running_mean, x), _per_channel(running_var, x)
         centred, new_mean, new_var = x - mean, running_mean, running_var
@@ -195,6 +200,12 @@ def batch_norm_with_update(
 ) -> Any:
     results = _batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
     return (*results[:3], jnp.zeros(0, "uint8"), *results[3:])
+
+
+@lowers("aten::batch_norm_update_stats", mutates=("running_mean", "running_var"))
+def batch_norm_update_stats(x: Any, running_mean: Any, running_var: Any, momentum: Any) -> Any:
+    mean, variance, _, new_mean, new_var = _batch_statistics(widen(x), running_mean, running_var, momentum)
+    return mean.reshape(-1), variance.reshape(-1), new_mean, new_var
 
 
 @lowers("aten::_batch_norm_no_update")

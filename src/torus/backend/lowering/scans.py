@@ -113,3 +113,13 @@ def cummax(x: Any, dim: int) -> Any:
 @lowers("aten::cummin")
 def cummin(x: Any, dim: int) -> Any:
     return _cumulative_extreme(x, dim, lambda new, old: new <= old)
+
+
+@lowers("aten::_cummax_helper")
+def cummax_helper(x: Any, values: Any, indices: Any, dim: int) -> Any:
+    return cummax(x, dim)
+
+
+@lowers("aten::_cummin_helper")
+def cummin_helper(x: Any, values: Any, indices: Any, dim: int) -> Any:
+    return cummin(x, dim)

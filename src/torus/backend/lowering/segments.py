@@ -111,3 +111,16 @@ def _product_of_others(runs: _Runs, output: Any, start: Any) -> Any:
     others = runs.spread(runs.reduce(jnp.where(zero, jnp.ones((), x.dtype), x), "prod", start))
     others = jnp.where(zeros == 1, others, 0)
     return jnp.where(zero, others, runs.spread(output) / jnp.where(zero, jnp.ones((), x.dtype), x))
+
+
+@lowers("aten::_jagged_to_padded_dense_forward")
+def jagged_to_padded_dense(values: Any, offsets: Any, max_lengths: Any, padding_value: Any = 0.0) -> Any:
+    """The pieces of `values` (total, ...) between offsets (batch + 1) as rows (batch, max length, ...) with padding."""
+    if len(offsets) != 1:
+        raise RuntimeError(f"one jagged dimension is supported, not {len(offsets)}")
+    (length,) = max_lengths
+    starts, ends = offsets[0][:-1, None], offsets[0][1:, None]
+    place = starts + jnp.arange(length)[None]
+    rows = jnp.take(values, jnp.clip(place, 0, max(values.shape[0] - 1, 0)), axis=0)
+    inside = (place < ends).reshape(*place.shape, *[1] * (values.ndim - 1))
+    return jnp.where(inside, rows, padding_value.astype(values.dtype))

@@ -129,6 +129,23 @@ def bucketize_scalar(self: Any, boundaries: Any, *, out_int32: bool = False, rig
     return _search(*_common(boundaries, self), right)
 
 
+@lowers("aten::_convert_indices_from_coo_to_csr")
+def coo_to_csr(rows: Any, size: int, *, out_int32: bool = False) -> Any:
+    """How many of the sorted `rows` come before each row."""
+    return _search(rows, jnp.arange(size + 1, dtype=rows.dtype), False)
+
+
+@lowers("aten::_convert_indices_from_csr_to_coo")
+def csr_to_coo(crow_indices: Any, col_indices: Any, *, out_int32: bool = False, transpose: bool = False) -> Any:
+    """Batch, row and column of each element, as the rows of a matrix."""
+    *batch, count = col_indices.shape
+    place = jnp.broadcast_to(jnp.arange(count, dtype=crow_indices.dtype), col_indices.shape)
+    rows = _search(crow_indices, place, True) - 1
+    cells = [col_indices, rows] if transpose else [rows, col_indices]
+    numbers = [jnp.broadcast_to(i, col_indices.shape) for i in jnp.indices((*batch, 1))[:-1]]
+    return jnp.stack([part.reshape(-1).astype("int64") for part in (*numbers, *cells)])
+
+
 def _canonical(x: Any) -> Any:
     """Floats with one zero and one (positive) NaN."""
     x = jnp.where(x == 0, np.zeros((), x.dtype), x)
