@@ -10,6 +10,7 @@
 #include "dispatch.h"
 #include "op.h"
 #include "runtime_seam.h"
+#include "sized.h"
 #include "trace.h"
 
 namespace torus {
@@ -50,31 +51,14 @@ void refuse_storage(const c10::OperatorHandle& op, c10::DispatchKeySet keys, tor
 } // namespace
 
 bool reads_host(const std::string& name) {
-  // Indexing comes here only with masks, whose count is a size.
-  static const std::unordered_set<std::string> names{"aten::nonzero",
-                                                     "aten::masked_select",
-                                                     "aten::_unique",
-                                                     "aten::_unique2",
-                                                     "aten::unique_dim",
-                                                     "aten::unique_consecutive",
-                                                     "aten::unique_dim_consecutive",
-                                                     "aten::bincount",
-                                                     "aten::repeat_interleave.Tensor",
-                                                     "aten::equal",
-                                                     "aten::index.Tensor",
-                                                     "aten::index_put",
-                                                     "aten::index_put_",
-                                                     "aten::_index_put_impl_",
-                                                     "aten::_unsafe_index.Tensor",
-                                                     "aten::_unsafe_index_put",
-                                                     "aten::nonzero.out",
-                                                     "aten::masked_select.out",
-                                                     "aten::repeat_interleave.Tensor_out",
-                                                     "aten::index.Tensor_out"};
+  static const std::unordered_set<std::string> names{"aten::unique_dim", "aten::unique_dim_consecutive"};
   return names.count(name) != 0;
 }
 
 void fall_back_to_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (run_sized(op, stack)) {
+    return;
+  }
   const auto name = format_name(op.operator_name());
   if (reads_host(name)) {
     at::native::cpu_fallback(op, stack);

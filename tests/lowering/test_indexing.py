@@ -63,12 +63,12 @@ def test_reads(case: Case) -> None:
 
 
 @pytest.mark.parametrize("mask", [torch.tensor([True, False, True, True]), torch.zeros(4, dtype=torch.uint8)])
-def test_masks_are_left_to_the_fallback(mask: torch.Tensor) -> None:
+def test_masks_are_left_to_what_reads_their_counts(mask: torch.Tensor) -> None:
     with pytest.raises(NotImplementedError, match="boolean mask"):
         RULES["aten::index.Tensor"].fn(np.zeros((4, 2)), [mask.numpy()])
 
 
-def test_repeat_interleave_of_unknown_size_is_left_to_the_fallback() -> None:
+def test_repeat_interleave_of_unknown_size_is_left_to_what_reads_it() -> None:
     with pytest.raises(NotImplementedError, match="output_size"):
         RULES["aten::repeat_interleave.Tensor"].fn(np.ones(3, np.int64))
 

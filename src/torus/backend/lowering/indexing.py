@@ -28,7 +28,7 @@ class Plan(NamedTuple):
 def plan(shape: Sequence[int], indices: Sequence[Any]) -> Plan:
     """Plan ``x[indices]`` for an `x` of `shape`; adjacent indices keep their place, separated ones move to the front.
 
-    Raises NotImplementedError for masks (their sizes depend on data); the caller runs those elsewhere.
+    Raises NotImplementedError for masks (their sizes depend on data); the core makes them positions first.
     """
     dims = tuple(i for i, index in enumerate(indices) if index is not None)
     for i in dims:
