@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -158,6 +159,13 @@ def test_each_component_is_part_of_the_address() -> None:
     for name in shared:
         assert keys.signature(b"k", shared | {name: "other"}) != keys.signature(b"k", shared)
     assert keys.signature(b"k", shared) != keys.signature(b"l", shared)
+
+
+def test_programs_for_an_accelerator_do_not_depend_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "cpu_features" in keys.environment(runtime_device())
+    versions = adapter.versions(runtime_device())
+    monkeypatch.setattr(adapter, "versions", lambda device: versions | {"platform": device.platform})
+    assert "cpu_features" not in keys.environment(SimpleNamespace(platform="tpu"))
 
 
 def runtime_device() -> Any:

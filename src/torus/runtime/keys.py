@@ -40,7 +40,9 @@ def environment(device: Any) -> Components:
     from torus.runtime import jaxlib_adapter as adapter
 
     components = adapter.versions(device) | adapter.environment()
-    return components | {"cpu_features": cpu_features(), "format": str(FORMAT)}
+    if device.platform == "cpu":  # code for an accelerator runs beside any host
+        components["cpu_features"] = cpu_features()
+    return components | {"format": str(FORMAT)}
 
 
 def program(stablehlo: str | bytes, options: dict[str, Any], shared: Components) -> Components:

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch._dynamo import trace_rules
 
-from torus.backend.compile import flex_attention
+from torus.backend.compile import flex_attention, precision, pytorch
 from torus.backend.compile.errors import CompileError, CompileWarning
 from torus.backend.compile.nodes import find_rule
 from torus.backend.compile.options import Options
 from torus.backend.compile.region import Region
 
 trace_rules.add("torus")  # Dynamo does not look into the device's own functions
-# A hook that a compiled module gets later, as attribution libraries add them, counts; Dynamo would not look again.
-torch._dynamo.config.skip_nnmodule_hook_guards = False
+pytorch.install()
+precision.install()
 flex_attention.accept_device()
 
 
@@ -61,7 +61,7 @@ def _compile(
         if not options.falls_back:
             raise
         warnings.warn(f"a graph runs op by op, because it cannot be compiled: {error}", CompileWarning, stacklevel=2)
-        return make_boxed_func(module)
+        return make_boxed_func(precision.op_by_op(module))
 
 
 def _compile_forward(module: torch.fx.GraphModule, example_inputs: list[Any], options: Options) -> Callable[..., Any]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from torus.backend.compile.errors import CompileError
 from torus.backend.compile.nodes import find_rule, lower_call
+from torus.backend.compile.precision import noted
 from torus.backend.compile.symbols import Bindings
-from torus.backend.lowering.apply import Operand, current
+from torus.backend.lowering.apply import Operand, current, tracing
 from torus.backend.lowering.lazy import jax, jnp
 
 _WRITE = torch.ops.aten.copy_.default
@@ -64,8 +67,10 @@ class Run:
     def node(self, node: Any) -> Any:
         if node.op == "get_attr":
             return _attribute(self.function.module, node.target)
+        said = noted(node)
         try:
-            return self.call(node)
+            with tracing(replace(current(), precision=said)) if said else nullcontext():
+                return self.call(node)
         except CompileError:
             raise
         except Exception as error:

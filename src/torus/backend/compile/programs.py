@@ -15,6 +15,7 @@ from torus.backend.compile.errors import CompileError
 from torus.backend.compile.graph import GraphFunction, promised
 from torus.backend.compile.inspect import CompiledProgram, report
 from torus.backend.compile.options import Options
+from torus.backend.compile.precision import noted
 from torus.backend.compile.symbols import Bindings
 from torus.backend.compile.tuning import fastest
 from torus.backend.device import numerics
@@ -154,7 +155,8 @@ def describe(module: torch.fx.GraphModule) -> str:
         target = node.target if isinstance(node.target, str) else _name(node.target)
         if node.op == "placeholder":
             target = ""
-        lines.append(f"%{numbers[node]} = {node.op} {target} {args!r} : {_type(node.meta.get('val'))}")
+        kind = _type(node.meta.get("val"))
+        lines.append(f"%{numbers[node]} = {node.op} {target} {args!r} : {kind} {noted(node) or ''}")
         if node.op == "get_attr":
             inner = getattr(module, node.target, None)
             if isinstance(inner, torch.fx.GraphModule):

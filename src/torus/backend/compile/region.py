@@ -12,6 +12,7 @@ from torus.backend.compile.background import Background
 from torus.backend.compile.dynamic.program import PaddedProgram, number_of, symbols_of
 from torus.backend.compile.errors import CompileError, CompileWarning
 from torus.backend.compile.options import Options
+from torus.backend.compile.precision import op_by_op
 from torus.backend.compile.programs import program_of
 from torus.backend.compile.split import Source, on_host, split
 
@@ -128,7 +129,7 @@ class Region:
     def _op_by_op(self, args: list[Any]) -> list[Any]:
         arguments = list(args)
         args.clear()
-        return list(self.module(*arguments))
+        return list(op_by_op(self.module)(*arguments))
 
     def _warn_of_large_inputs(self, inputs: Sequence[Source]) -> None:
         nodes = self.program.function.placeholders

@@ -22,7 +22,8 @@ _override = _FOLLOW_TORCH
 _excess = True
 
 
-def _as_precision(value: Precision | str) -> Precision:
+def as_precision(value: Precision | str) -> Precision:
+    """A member by its name in any case. Raises ValueError for another word."""
     if isinstance(value, Precision):
         return value
     if str(value).upper() in Precision.__members__:
@@ -40,7 +41,7 @@ class precision:
     """
 
     def __init__(self, value: Precision | str) -> None:
-        self._value = _as_precision(value)
+        self._value = as_precision(value)
         self._previous = _override
         _set(self._value)
 
