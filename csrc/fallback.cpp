@@ -38,14 +38,16 @@ void boxed_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
   fall_back_to_cpu(op, stack);
 }
 
+[[noreturn]] void refuse(const std::string& name, bool quantized) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, name, ": ", quantized ? "quantized" : "sparse",
+                              " tensors have no kernels on the tpu device. Keep the tensor on the CPU, or make it "
+                              "dense (",
+                              quantized ? "x.dequantize()" : "x.to_dense()", ") there before x.to(\"tpu\").");
+}
+
 // Storages that this device has no kernels for, by dispatch key.
 void refuse_storage(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack*) {
-  const auto key = keys.highestPriorityTypeId();
-  const bool quantized = key == c10::DispatchKey::QuantizedPrivateUse1;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      false, format_name(op.operator_name()), ": ", quantized ? "quantized" : "sparse",
-      " tensors have no kernels on the tpu device. Keep the tensor on the CPU, or make it dense (",
-      quantized ? "x.dequantize()" : "x.to_dense()", ") there before x.to(\"tpu\").");
+  refuse(format_name(op.operator_name()), keys.highestPriorityTypeId() == c10::DispatchKey::QuantizedPrivateUse1);
 }
 
 } // namespace
@@ -60,6 +62,9 @@ void fall_back_to_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     return;
   }
   const auto name = format_name(op.operator_name());
+  if (op.schema().name() == "aten::_to_sparse") { // the CPU would make what the device cannot hold
+    refuse(name, false);
+  }
   if (reads_host(name)) {
     at::native::cpu_fallback(op, stack);
     return;

@@ -93,9 +93,9 @@ OpInfo::OpInfo(const c10::FunctionSchema& schema, OpForm op_form, const RuleTrai
       info.usual = argument.default_value()->toScalar();
     }
     const auto* alias = argument.alias_info();
-    info.written = (alias != nullptr && alias->isWrite()) ||
-                   std::find(traits.mutates.begin(), traits.mutates.end(), info.name) != traits.mutates.end();
-    info.result_only = op_form == OpForm::kOut && info.written;
+    const bool mutated = std::find(traits.mutates.begin(), traits.mutates.end(), info.name) != traits.mutates.end();
+    info.written = (alias != nullptr && alias->isWrite()) || mutated;
+    info.result_only = op_form == OpForm::kOut && info.written && !mutated; // statistics are updated, not only written
     writes = writes || info.written;
     args.push_back(std::move(info));
   }

@@ -53,6 +53,13 @@ def test_other_storages_say_what_to_do(make):
         make()
 
 
+def test_to_sparse_says_what_to_do_without_the_fallback(monkeypatch):
+    monkeypatch.setattr(torch.tpu, "cpu_fallback", "error")
+    for sparse_dim in ((), (1,)):
+        with pytest.raises(NotImplementedError, match=r"sparse tensors have no kernels on the tpu device.*CPU"):
+            torch.eye(2, device="tpu").to_sparse(*sparse_dim)
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_csr_products_say_what_to_do():
     x = torch.eye(2, device="tpu").to_sparse_csr()

@@ -101,6 +101,26 @@ def test_batch_norm_updates_its_running_statistics(op: Any, x: torch.Tensor) -> 
     torch.testing.assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_norm_of_low_precision_parameters(device: str, dtype: torch.dtype) -> None:
+    def called(where: str, work: torch.dtype) -> list[torch.Tensor]:
+        x, *parameters = (t.to(dtype).clone().to(where, work) for t in (X, C, B, MEAN, VAR))
+        return [*aten._native_batch_norm_legit.default(x, *parameters, True, 0.1, EPS), *parameters[2:]]
+
+    expected = [t.to(dtype) for t in called("cpu", F64)]
+    torch.testing.assert_close(called(device, dtype), expected, check_device=False)
+
+
+def test_an_out_form_updates_the_running_statistics(device: str) -> None:
+    def called(where: str) -> list[torch.Tensor]:
+        x, *parameters = (t.clone().to(where) for t in (X, C, B, MEAN, VAR))
+        out, mean, invstd = (torch.zeros(0, device=where) for _ in range(3))
+        aten.native_batch_norm.out(x, *parameters, True, 0.1, EPS, out=out, save_mean=mean, save_invstd=invstd)
+        return [out, mean, invstd, *parameters[2:]]
+
+    torch.testing.assert_close(called(device), called("cpu"), check_device=False)
+
+
 EVALUATION = {
     aten.native_batch_norm.default: [False],
     aten._native_batch_norm_legit.default: [False],

@@ -72,12 +72,15 @@ class Builder:
 
     def _reads(self, index: int) -> bool:
         """False for an out= tensor that is overwritten whole."""
-        tensor = self.request.tensors[index]
-        arguments = {v for _, _, encoded in self.request.args for v in _tensor_indices(encoded)}
-        return index in arguments or not _covers(tensor)
+        return index in self._arguments() or not _covers(self.request.tensors[index])
+
+    def _arguments(self) -> set[int]:
+        return {v for _, _, encoded in self.request.args for v in _tensor_indices(encoded)}
 
     def _written(self) -> list[int]:
-        return [i for i, tensor in enumerate(self.request.tensors) if tensor.written]
+        """In the order of the rule's results: out= tensors come before those that the rule also reads."""
+        arguments = self._arguments()
+        return sorted((i for i, t in enumerate(self.request.tensors) if t.written), key=arguments.__contains__)
 
     def _fresh(self) -> list[Promise | None]:
         """Promises of the results that are new tensors, flattened; fills in the lengths of lists."""

@@ -159,9 +159,19 @@ def batch_norm(
     return _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
 
 
-@lowers("aten::_native_batch_norm_legit_functional")
 @lowers("aten::_native_batch_norm_legit", mutates=("running_mean", "running_var"))
 def batch_norm_legit(
+    x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: Any, eps: Any
+) -> Any:
+    """No meta kernel says the dtypes: the result has that of `x`, the statistics that of the parameters."""
+    result, mean, invstd, *new = _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    given = next((v for v in (weight, bias, running_mean, running_var) if v is not None), x)
+    statistics = (cast(v, str(given.dtype)) for v in (mean, invstd))
+    return (cast(result, str(x.dtype)), *statistics, *new)
+
+
+@lowers("aten::_native_batch_norm_legit_functional")
+def batch_norm_legit_functional(
     x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: Any, eps: Any
 ) -> Any:
     return _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
