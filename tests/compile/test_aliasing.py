@@ -121,3 +121,19 @@ def test_writes_at_any_offset_are_one_program() -> None:
         fn(there[i : i + 4])
     assert torch.tpu.cache.stats()["requests"] == before
     assert there.cpu().tolist() == [1, 2, 3, 4, 4, 4, 4, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.filterwarnings("ignore:a graph runs op by op")
+@pytest.mark.parametrize("offset", [0, 1, 3, None])
+@pytest.mark.parametrize("inside", [False, True])
+def test_strides_of_a_storage_that_is_larger_than_the_argument(offset: int | None, inside: bool) -> None:
+    """`as_strided` and its scatter count from the beginning of the storage."""
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        ones = torch.ones(2, 2, device=x.device)
+        return x.as_strided((2, 2), (1, 2), offset), torch.as_strided_scatter(x, ones, (2, 2), (2, 1), offset)
+
+    whole = randn(20)
+    fn = (lambda x: both(x[3:13])) if inside else both
+    here, there = (x if inside else x[3:13] for x in (whole, whole.to("tpu")))
+    same([r.cpu() for r in compiled(fn, fallback=True)(there)], list(fn(here)))

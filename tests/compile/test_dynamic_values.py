@@ -156,3 +156,13 @@ def test_views_of_arguments_are_views_at_every_size(fn: Callable[..., Any]) -> N
         x = randn(n, 3)
         there = moved(x, "tpu")
         same(fast(there), fn(x))
+
+
+def test_as_many_values_as_a_mask_says() -> None:
+    """A size that the data decide: the graph breaks there, and what follows takes every count."""
+    fn = lambda x, mask: x[mask].relu().sum()  # noqa: E731
+    fast = compiled(fn, fallback=True)
+    x = randn(32)
+    for count in (3, 7, 9, 15, 20, 0):
+        mask = torch.arange(32) < count
+        same(fast(*moved((x, mask), "tpu")), fn(x, mask))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from torch.nn.modules import linear_cross_entropy
 
 aten = torch.ops.aten
 
@@ -114,4 +116,13 @@ def pseudo_inverse(x: torch.Tensor, *, atol: Any = None, rtol: Any = None, hermi
     return (right.mH * inverse.unsqueeze(-2)) @ left.mH
 
 
-ALWAYS: dict[Any, Callable[..., Any]] = {aten.linalg_pinv.atol_rtol_tensor: pseudo_inverse}
+def chunked_cross_entropy(*args: Any, **kwargs: Any) -> Any:
+    """PyTorch's own Python code for its op, which has none of ATen's schemas, without its writes to buffers."""
+    code = linear_cross_entropy._linear_cross_entropy_batch_chunked._init_fn
+    return torch.func.functionalize(partial(code, **kwargs))(*args)
+
+
+ALWAYS: dict[Any, Callable[..., Any]] = {
+    aten.linalg_pinv.atol_rtol_tensor: pseudo_inverse,
+    linear_cross_entropy._linear_cross_entropy_batch_chunked._opoverload: chunked_cross_entropy,
+}

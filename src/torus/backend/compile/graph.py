@@ -17,6 +17,11 @@ from torus.backend.lowering.apply import Operand, current, tracing
 from torus.backend.lowering.lazy import jax, jnp
 
 _WRITE = torch.ops.aten.copy_.default
+_OF_STORAGES = (
+    torch.ops.aten.as_strided.default,
+    torch.ops.aten.as_strided_copy.default,
+    torch.ops.aten.as_strided_scatter.default,
+)
 
 
 class GraphFunction:
@@ -88,7 +93,7 @@ class Run:
         fake = node.meta.get("val")
         if isinstance(fake, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self.bindings.value(fake)
-        if node.target is torch.ops.aten.as_strided.default:
+        if node.target in _OF_STORAGES:
             _check_whole(node.args[0])
         args = [self.operand(a) for a in node.args]
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
@@ -164,9 +169,9 @@ def _attribute(module: Any, name: str) -> Any:
 
 
 def _check_whole(node: Any) -> None:
-    """`as_strided` of an argument sees its storage, of which a graph gets no more than the argument."""
+    """`as_strided` of a tensor sees its storage, of which a graph has no more than the tensor."""
     fake = node.meta.get("val")
-    if node.op == "placeholder" and isinstance(fake, torch.Tensor):
+    if isinstance(fake, torch.Tensor):
         nbytes = fake.untyped_storage().nbytes()
         if fake.storage_offset() != 0 or nbytes != fake.numel() * fake.element_size():
             raise NotImplementedError("as_strided of a part of a storage")
