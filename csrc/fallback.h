@@ -12,7 +12,8 @@ namespace torus {
 enum class FallbackMode : int { kWarn, kSilent, kError };
 
 // Ops whose result depends on values in its sizes, and that the device does not compute (most of those it does, see
-// sized.h): they read the host on every backend, so their work is done there. They are no fallbacks: not counted, not warned about, not forbidden.
+// sized.h): they read the host on every backend, so their work is done there. They are no fallbacks: not counted, not
+// warned about, not forbidden.
 bool reads_host(const std::string& name);
 
 void fall_back_to_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack);
