@@ -18,10 +18,10 @@ from tests.conformance.exclusions import reason
 
 DEVICE = "tpu"
 FULL = os.environ.get("TORUS_CONFORMANCE") == "full"
-SAMPLE = ("add", "amax", "cumsum", "gather", "index_select", "nn.functional.layer_norm", "matmul", "sort", "var")
+SAMPLE = ("add", "index_select", "nn.functional.layer_norm", "matmul", "sort")
 """The ops of an ordinary test run: one of each kind."""
 SEED = 20240229
-_MOST = int(os.environ.get("TORUS_CONFORMANCE_SAMPLES", "6" if FULL else "3"))
+_MOST = int(os.environ.get("TORUS_CONFORMANCE_SAMPLES", "6" if FULL else "2"))
 
 
 def chosen() -> list[Any]:

@@ -91,8 +91,8 @@ OUT_OF_RANGE = ("out of", "axis dim should be positive")
 
 
 def _both_out_of_range(expected: Exception | None, actual: Exception | None) -> bool:
-    """A bad index is always an IndexError here; ATen's CPU kernels raise RuntimeError for some operations."""
-    if not isinstance(expected, RuntimeError) or not isinstance(actual, IndexError):
+    """A bad index is both here; ATen's CPU kernels raise RuntimeError for some operations, IndexError for others."""
+    if not isinstance(expected, (RuntimeError, IndexError)) or not isinstance(actual, IndexError):
         return False
     return _is_out_of_range(expected)
 
