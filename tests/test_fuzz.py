@@ -11,7 +11,7 @@ from tests.fuzz.program import Program, minimize, run
 
 CHUNK = 50
 FAST_CHUNKS = 4
-PROGRAMS = {"strict": 2000, "recorded": 500, "mixed": 200, "fused": 100, "background": 100}
+PROGRAMS = {"strict": 1000, "recorded": 500, "mixed": 200, "fused": 100, "background": 100}
 """How many in each mode. Fusing in the foreground compiles a program or more for each of them."""
 
 chunks = [

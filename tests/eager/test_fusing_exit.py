@@ -54,7 +54,7 @@ def test_a_failure_that_nobody_has_read_is_said_at_exit() -> None:
     code = "y = x.index_select(0, torch.tensor([9], device='tpu'))"
     result = run_unchecked(HEAD + code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert (result.returncode, result.stdout) == (0, "")
-    assert "IndexError: index 9 is out of bounds" in result.stderr
+    assert "OutOfBounds: index 9 is out of bounds" in result.stderr
 
 
 def test_an_op_in_an_atexit_function() -> None:

@@ -52,13 +52,14 @@ def test_b04_changing_scalars(device: str) -> None:
         x = x * (1 + i / 1e9)
         expected = expected * (1 + i / 1e9)
     settled()
+    gc.collect()  # what earlier tests left in cycles does not count
     live, memory, warm = torch.tpu.memory_allocated(), resident(), Counts()
     assert made(counts) <= 16
     for i in range(90_000):
         x = x * (1 + i / 1e9)
     settled()
     assert made(warm) <= 4
-    assert torch.tpu.memory_allocated() == live
+    assert torch.tpu.memory_allocated() <= live
     assert resident() - memory < 8 * MEGABYTE
     assert warm.programs <= 90_000 / 500
     assert x.isfinite().all()

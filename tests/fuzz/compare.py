@@ -92,7 +92,8 @@ def _metadata(tensor: torch.Tensor) -> list[Any]:
 
 def _tensor_difference(expected: torch.Tensor, actual: torch.Tensor) -> tuple[str, str] | None:
     for aspect, e, a in zip(_METADATA, _metadata(expected), _metadata(actual)):
-        if e != a:
+        if e != a and not (aspect == "storage bytes" and a > e):
+            # The front of a storage of a power of two, where the size of a result is a value (x[mask]).
             return aspect, f"cpu {e}, device {a}"
     has_grad = [_has_grad(t) for t in (expected, actual)]
     if has_grad[0] != has_grad[1]:
@@ -129,7 +130,8 @@ def _storage_difference(tensors: list[tuple[str, torch.Tensor, torch.Tensor]]) -
         if key in seen or expected.untyped_storage().nbytes() == 0:
             continue
         seen.add(key)
-        left, right = _bytes(expected), _bytes(actual).cpu()
+        left = _bytes(expected)
+        right = _bytes(actual).cpu()[: left.numel()]  # see "storage bytes" above
         if not torch.equal(left, right) and not _close(left, right, expected.dtype):
             return (
                 "values",
