@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch import library
 
 from tests.compile.compare import agree, compiled, moved, randn, same
 
@@ -72,10 +73,10 @@ def test_op_by_op_keeps_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
         return x.clone()
 
     monkeypatch.setattr(backend, "Region", fail)
-    with torch.library._scoped_library("torus_test", "FRAGMENT") as library:
-        library.define("look(Tensor x) -> Tensor")
-        library.impl("look", look, "PrivateUse1")
-        library.impl("look", torch.empty_like, "Meta")
+    with library._scoped_library("torus_test", "FRAGMENT") as ops:
+        ops.define("look(Tensor x) -> Tensor")
+        ops.impl("look", look, "PrivateUse1")
+        ops.impl("look", torch.empty_like, "Meta")
 
         def fn(x: torch.Tensor) -> torch.Tensor:
             with torch.tpu.precision("default"):

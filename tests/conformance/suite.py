@@ -40,12 +40,12 @@ def skip_excluded(case: Any, op: Any, dtype: torch.dtype | None = None) -> None:
         case.skipTest(why)
 
 
-def samples(op: Any, dtype: torch.dtype, requires_grad: bool = False) -> Iterator[Any]:
-    """Inputs on the CPU, the same ones each time."""
+def samples(op: Any, dtype: torch.dtype, requires_grad: bool = False, most: int = _MOST) -> Iterator[Any]:
+    """At most so many inputs, on the CPU, the same ones each time."""
     torch.manual_seed(SEED)
     found = list(op.sample_inputs("cpu", dtype, requires_grad=requires_grad))
-    step = max(1, len(found) / _MOST)
-    yield from (found[int(i * step)] for i in range(min(_MOST, len(found))))
+    step = max(1, len(found) / most)
+    yield from (found[int(i * step)] for i in range(min(most, len(found))))
 
 
 def arguments(sample: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

@@ -74,7 +74,7 @@ class TestValues(TestCase):
         """No larger against float64 than twice the CPU's: the worst of all samples, relative to the largest result."""
         skip_excluded(self, op, dtype)
         worst, allowed = 0.0, 0.0
-        for sample in samples(op, dtype):
+        for sample in samples(op, dtype, most=20):  # the worst of a few is chance
             tree = arguments(sample)
             exact = tensors(_call(op, in_double(tree)))
             theirs, ours = tensors(_call(op, tree)), tensors(on_cpu(_call(op, on_device(tree))))

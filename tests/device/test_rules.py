@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 import torch
+from torch import library
 
 import torus
 from tests.device.process import run
@@ -15,12 +16,12 @@ from tests.eager.fusing import running
 from torus.backend import rules
 from torus.backend.lowering.registry import RULES
 
-LIBRARY = torch.library.Library("torus_rules_test", "DEF")
+LIBRARY = library.Library("torus_rules_test", "DEF")
 LIBRARY.define("swish(Tensor x, float beta) -> Tensor")
 LIBRARY.define("pair(Tensor x, int n) -> (Tensor, Tensor)")
 
 
-@torch.library.custom_op("torus_rules_test::cube", mutates_args=())
+@library.custom_op("torus_rules_test::cube", mutates_args=())
 def cube(x: torch.Tensor) -> torch.Tensor:
     return x**3
 
@@ -36,7 +37,7 @@ cube.register_autograd(
 )
 
 
-@torch.library.register_fake("torus_rules_test::swish")
+@library.register_fake("torus_rules_test::swish")
 def _(x, beta):
     return torch.empty_like(x)
 
@@ -140,9 +141,10 @@ def test_failed_registration_leaves_the_old_rule():
 
 SCRIPT = """
     import sys, torch, torus
+    from torch import library
     sys.path.insert(0, {folder!r})
-    torch.library.define("mine::f", "(Tensor x) -> Tensor")
-    torch.library.register_fake("mine::f", torch.empty_like)
+    library.define("mine::f", "(Tensor x) -> Tensor")
+    library.register_fake("mine::f", torch.empty_like)
     import mine_rules
     print(torch.ops.mine.f(torch.ones((), device="tpu")).item())
 """

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-
 import torch
 from torch.nn import functional as F
 
 from tests.device.process import run
 from tests.eager.gradients import W, X, leaf, same
+from tests.eager.together import numbered, together
 
 
 def test_cpu_backward_before_the_first_device_backward() -> None:
@@ -37,24 +35,6 @@ def test_backward_on_each_of_several_devices() -> None:
     assert run(code, TORUS_DEVICE_COUNT="4") == "tpu:2 tpu:3 [2.0, 2.0, 2.0]"
 
 
-def _in_threads(work: Callable[[int], None], count: int) -> None:
-    errors: list[BaseException] = []
-
-    def guarded(index: int) -> None:
-        try:
-            work(index)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
 def test_backward_from_many_threads(device: str) -> None:
     results: dict[int, torch.Tensor] = {}
 
@@ -75,21 +55,21 @@ def test_backward_from_many_threads(device: str) -> None:
                 w.sub_(g, alpha=0.1)
         return w.detach()
 
-    _in_threads(train, 4)
+    together(*numbered(train, 4))
     for index, w in results.items():
         same(w, expected(index))
 
 
 def test_threads_accumulate_into_one_leaf(device: str) -> None:
     x = leaf(X, device)
-    _in_threads(lambda _: [(x * 2).sum().backward() for _ in range(10)] and None, 4)
+    together(*numbered(lambda _: [(x * 2).sum().backward() for _ in range(10)] and None, 4))
     same(x.grad, torch.full((3, 4), 80.0))
 
 
 def test_backward_of_one_graph_from_two_threads(device: str) -> None:
     x = leaf(X, device)
     shared = (x * x).exp()
-    _in_threads(lambda i: (shared * (i + 1)).sum().backward(retain_graph=True), 2)
+    together(*numbered(lambda i: (shared * (i + 1)).sum().backward(retain_graph=True), 2))
     y = leaf(X, "cpu")
     ((y * y).exp() * 3).sum().backward()
     same(x.grad, y.grad)

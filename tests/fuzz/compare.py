@@ -33,10 +33,11 @@ def _significant_strides(tensor: torch.Tensor) -> list[int]:
     return [] if tensor.numel() == 0 else [stride for size, stride in zip(tensor.shape, tensor.stride()) if size != 1]
 
 
-def difference(cpu: Names, device: Names, values: bool = True) -> tuple[str, str] | None:
+def difference(cpu: Names, device: Names, values: bool = True, sized: bool = False) -> tuple[str, str] | None:
     """The first aspect in which the variables differ and what each side has; None when all agree.
 
-    Without `values`, nothing of the device is read, and so nothing that is recorded has to run.
+    Without `values`, nothing of the device is read, and so nothing that is recorded has to run. `sized`: there are
+    results whose size is a value (``x[mask]``), which are the front of a larger storage on the device.
     """
     tensors: list[tuple[str, torch.Tensor, torch.Tensor]] = []
     for name, expected in cpu.items():
@@ -51,7 +52,7 @@ def difference(cpu: Names, device: Names, values: bool = True) -> tuple[str, str
             return "result", f"{name}\ncpu: {expected!r}\ndevice: {actual!r}"
     tensors += [(f"{n}.grad", e.grad, a.grad) for n, e, a in tensors if _has_grad(e) and _has_grad(a)]
     for name, expected, actual in tensors:
-        found = _tensor_difference(expected, actual)
+        found = _tensor_difference(expected, actual, sized)
         if found is not None:
             return found[0], f"{name}: {found[1]}"
     return _sharing_difference(tensors) or (_storage_difference(tensors) if values else None)
@@ -90,10 +91,9 @@ def _metadata(tensor: torch.Tensor) -> list[Any]:
         return [_get(read, tensor) for read in _METADATA.values()]
 
 
-def _tensor_difference(expected: torch.Tensor, actual: torch.Tensor) -> tuple[str, str] | None:
+def _tensor_difference(expected: torch.Tensor, actual: torch.Tensor, sized: bool) -> tuple[str, str] | None:
     for aspect, e, a in zip(_METADATA, _metadata(expected), _metadata(actual)):
-        if e != a and not (aspect == "storage bytes" and a > e):
-            # The front of a storage of a power of two, where the size of a result is a value (x[mask]).
+        if e != a and not (sized and aspect == "storage bytes" and a > e):
             return aspect, f"cpu {e}, device {a}"
     has_grad = [_has_grad(t) for t in (expected, actual)]
     if has_grad[0] != has_grad[1]:
@@ -131,7 +131,7 @@ def _storage_difference(tensors: list[tuple[str, torch.Tensor, torch.Tensor]]) -
             continue
         seen.add(key)
         left = _bytes(expected)
-        right = _bytes(actual).cpu()[: left.numel()]  # see "storage bytes" above
+        right = _bytes(actual).cpu()[: left.numel()]
         if not torch.equal(left, right) and not _close(left, right, expected.dtype):
             return (
                 "values",

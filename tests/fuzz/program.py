@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from tests.fuzz import modes
 from tests.fuzz.compare import difference
 
 DEVICE = "tpu"
+_MASKED = re.compile(r"\[.* == .*\]$")
+"""A read with a mask: the size of its result is a value."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,13 @@ class Pair:
     def __init__(self, switch: modes.Switch, strict: bool) -> None:
         self.cpu: dict[str, Any] = {"torch": torch, "device": "cpu"}
         self.device: dict[str, Any] = {"torch": torch, "device": DEVICE}
-        self.ended = False
+        self.ended = self._sized = False
         self._switch, self._strict = switch, strict
 
     def step(self, line: str) -> tuple[str, str] | None:
         """Run one line on both sides; the aspect that differs and what each side has, or None."""
         code = _compiled(line)
+        self._sized = self._sized or _MASKED.search(line) is not None
         expected = _run(code, self.cpu)
         if isinstance(expected, NotImplementedError):
             return None  # the CPU has no kernel for this dtype, and so no answer to compare with
@@ -68,11 +72,11 @@ class Pair:
             actual = _waited_for()
         if type(expected) is not type(actual) and not _both_out_of_range(expected, actual):
             return "exception", f"cpu: {expected!r}\ndevice: {actual!r}"
-        return None if self.ended else difference(self.cpu, self.device, self._strict)
+        return None if self.ended else difference(self.cpu, self.device, self._strict, self._sized)
 
     def finish(self) -> tuple[str, str] | None:
         """Compare the values at the end."""
-        return None if self.ended else difference(self.cpu, self.device)
+        return None if self.ended else difference(self.cpu, self.device, sized=self._sized)
 
 
 def _waited_for() -> Exception | None:

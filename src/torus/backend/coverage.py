@@ -118,7 +118,7 @@ every device, {ops} of them with {total} overloads, and says of each overload ho
 - **fallback** ({fallback}): on the CPU, with one warning and a counter (`torch.tpu.fallbacks()`).
   `TORUS_CPU_FALLBACK=error` forbids it.
 
-An op takes the dtypes that it takes on the CPU. `make test-conformance` compares every op of PyTorch's operator
-database in every dtype with the CPU; what it leaves out, and why, is in `tests/conformance/exclusions.py`. A rule for
-an op that has none is a function of a few lines: see [rules](rules.md).
+An op takes the dtypes that it takes on the CPU, but for complex32, which XLA does not have. `make test-conformance`
+compares every op of PyTorch's operator database in every dtype with the CPU; what it leaves out, and why, is in
+`tests/conformance/exclusions.py`. A rule for an op that has none is a function of a few lines: see [rules](rules.md).
 """

@@ -24,14 +24,14 @@ def register_rule(*ops: Any, replace: bool = False, **declared: Any) -> Callable
     """Say in JAX what one or more ops compute on the device, in every mode: eager, fused and compiled.
 
     ops: names such as ``"mylib::swish"`` or ``"aten::add.Tensor"``, overloads such as
-        ``torch.ops.mylib.swish.default``, or what `torch.library.custom_op` returned.
+        ``torch.ops.mylib.swish.default``, or what PyTorch's `custom_op` returned.
     replace: take the place of a rule that is there.
     declared: what the rule declares, as for `torus.backend.lowering.registry.lowers`.
 
     The function takes the op's arguments in the order of its schema, tensors and `float` arguments as JAX arrays, and
     returns arrays. Sizes and dtypes of the results are those that the op's fake (meta) kernel promises. Programs made
     with an older text of the function's file are never used. Gradients are the op's own
-    (`torch.library.register_autograd`).
+    (PyTorch's `register_autograd`).
 
     Raises LookupError for an op that PyTorch does not know, ValueError for one that has a rule (unless `replace`) and
     for one that the device core does by itself (views, copies, new tensors).
@@ -103,7 +103,7 @@ def _check(name: str, replace: bool) -> None:
     try:
         torch._C._get_schema(base, overload)
     except RuntimeError:
-        raise LookupError(f"PyTorch has no op {name}: define it first (torch.library), and name its overload") from None
+        raise LookupError(f"PyTorch has no op {name}: define it first, and name its overload") from None
     rule = registry.RULES.get(name)
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(name, "PrivateUse1")
     if has_kernel if rule is None else not rule.eager:

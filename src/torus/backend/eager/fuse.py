@@ -60,44 +60,39 @@ class Segment:
 def fuse(number: int, description: tuple[Any, ...], wish: str) -> None:
     """Get the program of segment `number`: "find" it on disk, "compile" it in the background, or "wait" for it."""
     segment = Segment.from_core(description)
-    kept = runtime.programs.find_signature(segment.key(), segment.device) is not None
-    if kept and wish != "wait" and len(segment.nodes) > _LOADED_AT_ONCE:
+    large = wish != "wait" and len(segment.nodes) > _LOADED_AT_ONCE
+    if large and runtime.programs.find_signature(segment.key(), segment.device) is not None:
         _C.fused_put_off(number)
-        _worker.submit(lambda: _find_or_make(number, segment))
-    elif kept and _find(number, segment):
-        return
+        _worker.submit(lambda: _make(number, segment))
+    elif not large and (found := _load(segment)) is not None:
+        _announce(number, *found)
     elif wish == "wait":
         _make(number, segment)
     elif wish == "compile":
         _worker.submit(lambda: _make(number, segment))
 
 
-def _find(number: int, segment: Segment) -> bool:
-    """Load the program, and tell the core."""
-    found = runtime.programs.lookup_signature(segment.key(), segment.device)
-    if found is not None:
-        _announce(number, *found)
-    return found is not None
-
-
-def _find_or_make(number: int, segment: Segment) -> None:
-    if not _find(number, segment):
-        _make(number, segment)
-
-
 def _make(number: int, segment: Segment) -> None:
-    """Compile, and tell the core. A failure is said once; the ops go on one by one."""
+    """Load or compile, and tell the core. A failure is said once; the ops go on one by one."""
     try:
-        composed = segment.compose()
-        program = runtime.programs.get_or_compile(
-            composed.text, [_aval(kind) for kind in composed.result_types], segment.device, _options(composed.text)
-        )
-        about = rehearsal.describe(composed.text, [_aval(kind) for kind in composed.argument_types])
-        runtime.programs.record_signature(segment.key(), program, about)
-        _announce(number, program, about)
+        _announce(number, *(_load(segment) or _compile(segment)))
     except Exception as error:
         _C.fused_failed(number)
         report_fused_failure(str(error))
+
+
+def _load(segment: Segment) -> tuple[Program, bytes] | None:
+    return runtime.programs.lookup_signature(segment.key(), segment.device)
+
+
+def _compile(segment: Segment) -> tuple[Program, bytes]:
+    composed = segment.compose()
+    program = runtime.programs.get_or_compile(
+        composed.text, [_aval(kind) for kind in composed.result_types], segment.device, _options(composed.text)
+    )
+    about = rehearsal.describe(composed.text, [_aval(kind) for kind in composed.argument_types])
+    runtime.programs.record_signature(segment.key(), program, about)
+    return program, about
 
 
 def _announce(number: int, program: Program, about: bytes) -> None:

@@ -65,9 +65,7 @@ def slow_conv_dilated(
     padding: Ints = (0,),
     dilation: Ints = (1,),
 ) -> Any:
-    batched = input if input.ndim == weight.ndim else input[None]
-    y = convolution(batched, weight, bias, stride, padding, dilation, False, (0,), 1)
-    return y if input.ndim == weight.ndim else y[0]
+    return _with_batch(input, weight, bias, stride, padding, dilation, False, (0,))
 
 
 @lowers("aten::_slow_conv2d_backward.output_mask")
@@ -96,9 +94,14 @@ def slow_conv_transpose(
     output_padding: Ints = (0,),
     dilation: Ints = (1,),
 ) -> Any:
-    batched = input if input.ndim == weight.ndim else input[None]
-    y = convolution(batched, weight, bias, stride, padding, dilation, True, output_padding, 1)
-    return y if input.ndim == weight.ndim else y[0]
+    return _with_batch(input, weight, bias, stride, padding, dilation, True, output_padding)
+
+
+def _with_batch(input: Any, weight: Any, *options: Any) -> Any:
+    """The convolution in one group of an input that may come without its batch dimension."""
+    if input.ndim == weight.ndim:
+        return convolution(input, weight, *options, 1)
+    return convolution(input[None], weight, *options, 1)[0]
 
 
 @lowers("aten::convolution_backward_overrideable")
