@@ -80,18 +80,37 @@ def test_the_end_of_the_process_waits_for_a_limited_time(
 
 
 def test_a_forked_child_does_not_wait(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """Forked at any moment, also while the thread that uploads holds the lock of what it works through."""
     code = """
 import os, time
 from torus.runtime.uploads import Uploads
-uploads = Uploads(print)
-uploads.submit(lambda: time.sleep(3))
 started = time.monotonic()
-if os.fork() == 0:
-    sys.exit(0)
-os.wait()
-print(time.monotonic() - started < 2)
+for _ in range(20):
+    uploads = Uploads(print)
+    uploads.submit(lambda: time.sleep(5))
+    if os.fork() == 0:
+        sys.exit(0)
+    os.wait()
+    uploads.stop()
+print(time.monotonic() - started < 4)
 """
     assert python(code).stdout == "True\n"
+
+
+def test_a_forked_child_uploads_on_a_thread_of_its_own(
+    python: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    code = """
+import os
+from torus.runtime.uploads import Uploads
+uploads = Uploads(print)
+uploads.submit(lambda: None)
+if os.fork() == 0:
+    uploads.submit(lambda: print("from the child", flush=True))
+    sys.exit(0)
+os.wait()
+"""
+    assert python(code).stdout == "from the child\n"
 
 
 def test_the_last_writes_may_use_executors(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from torus.runtime import forks
+
 _MAGIC = b"\xf5TR\x01"
 _HEAD = struct.Struct("<4sI16s")
 _KEY = 33
@@ -35,6 +37,9 @@ class IndexLog:
         self._records: dict[bytes, list[bytes]] = {}
         self._inode = -1
         self._parsed = 0
+        forks.now_and_in_children(self._renew)
+
+    def _renew(self) -> None:
         self._lock = threading.Lock()
 
     def lookup(self, kind: bytes, key: bytes) -> list[bytes]:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from torus.runtime import keys
+from torus.runtime import forks, keys
 
 REMEMBERED = 1000
 """How many misses are remembered."""
@@ -39,9 +39,12 @@ class Misses:
     """The misses of this process and the programs that it knows, to compare them with."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        forks.now_and_in_children(self._renew)
         self._known: dict[str, list[keys.Components]] = {}
         self._records: collections.deque[dict[str, Any]] = collections.deque(maxlen=REMEMBERED)
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     def know(self, components: keys.Components) -> None:
         """Remember a program that is there."""

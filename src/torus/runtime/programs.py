@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torus import settings
-from torus.runtime import client, keys, misses
+from torus.runtime import client, forks, keys, misses
 from torus.runtime.cache_errors import CacheMiss, CacheWarning
 from torus.runtime.counting import Counters, counters
 from torus.runtime.disk_cache import DiskCache
@@ -95,14 +95,17 @@ class ProgramCache:
         self.disk = self.tiers.disk
         self.cache_only: bool | None = None
         self.dump_misses: Path | None = None
-        self._lock = threading.RLock()
         self._programs: dict[_Slot, Program] = {}
         self._used: dict[_Slot, None] = {}
-        self._making: dict[_Slot, Future[Program]] = {}
         self._shared: dict[int, keys.Components] = {}
         self._misses = misses.Misses()
         self._compiled: set[str] = set()
         self._reset_totals()
+        forks.now_and_in_children(self._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
+        self._making: dict[_Slot, Future[Program]] = {}
 
     def _reset_totals(self) -> None:
         self._totals = {

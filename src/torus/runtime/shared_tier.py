@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from torus.runtime import forks
 from torus.runtime.cache_errors import BadEntry
 from torus.runtime.entry import Entry, Signature
 from torus.runtime.tier import Tier
@@ -34,8 +35,11 @@ class SharedTier:
         self._open, self._warn = open, warn
         self._tier: Tier | None = None
         self._absent: set[object] = set()
-        self._lock = threading.Lock()
+        forks.now_and_in_children(self._renew)
         self._uploads = Uploads(lambda reason: self._fail(f"is not written to any more: {reason}", reading=False))
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
 
     def load(self, key: str) -> Entry | None:
         """The verified entry of a content address; None if the store does not have it or fails. Raises BadEntry."""

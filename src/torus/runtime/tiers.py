@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from torus.runtime import forks
 from torus.runtime.cache_errors import BadEntry, CacheWarning, Unusable
 from torus.runtime.disk_cache import DiskCache
 from torus.runtime.entry import Entry, Signature
@@ -28,9 +29,12 @@ class Tiers:
         self._disk: DiskCache | None = None
         self._shared: SharedTier | None = None
         self._opened = self._read_only = False
-        self._lock = threading.RLock()
         self._bad: dict[str, str] = {}
         self._warned: set[str] = set()
+        forks.now_and_in_children(self._renew)
+
+    def _renew(self) -> None:
+        self._lock = threading.RLock()
 
     def disk(self) -> DiskCache | None:
         """The disk cache; None where it is disabled or unusable (which is reported once)."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from torus.runtime import forks
 from torus.runtime.cache_errors import Unusable
 
 STALLED = 60.0
@@ -23,14 +24,17 @@ class Uploads:
     """
 
     def __init__(self, failed: Callable[[str], None]) -> None:
-        self.done = self.left = 0
         self._failed = failed
+        self._stopped = False
+        self._deadline: float | None = None
+        forks.now_and_in_children(self._renew)
+
+    def _renew(self) -> None:
+        self.done = self.left = 0
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._stopped = False
         self._began: float | None = None
-        self._deadline: float | None = None
 
     def submit(self, task: Callable[[], None]) -> None:
         """Have a task done; nothing happens after a failure. Never waits."""

@@ -8,15 +8,20 @@ import sys
 import threading
 from collections.abc import Callable
 
+from torus.runtime import forks
+
 
 class Worker:
     """One thread that compiles what it is given, in order. At exit it ends after the program that it is at."""
 
     def __init__(self) -> None:
+        self._stopped = False
+        forks.now_and_in_children(self._renew)
+
+    def _renew(self) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._stopped = False
         self._left = 0
         self._idle = threading.Condition(self._lock)
 
