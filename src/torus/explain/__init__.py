@@ -1,0 +1,17 @@
+"""Attribution on any device, with a certificate for every result.
+
+``explain(model, inputs, target, method=...)`` is the whole of it for most; methods are functions over `Function`, which
+is the value of a model at points and its gradient there, so that they run eagerly, fused, compiled, in chunks and on
+many devices alike.
+"""
+
+from torus.explain.certificate import Certificate as Certificate
+from torus.explain.function import Function as Function
+from torus.explain.function import model_function as model_function
+from torus.explain.methods import METHODS as METHODS
+from torus.explain.methods import Attribution as Attribution
+from torus.explain.methods import Run as Run
+from torus.explain.result import Explanation as Explanation
+from torus.explain.run import explain as explain
+
+__all__ = ["METHODS", "Attribution", "Certificate", "Explanation", "Function", "Run", "explain", "model_function"]

@@ -1,0 +1,50 @@
+"""Many points in pieces of one size, so that memory is bounded and one program serves them all."""
+
+from __future__ import annotations
+
+import torch
+
+from torus.explain.function import Function
+from torus.explain.points import Points, repeat, rows
+
+
+class Chunked:
+    """A function that asks another for at most `size` copies of the examples at once.
+
+    Every call it makes has the same number of rows: what is left at the end is filled up with copies of the last rows,
+    whose results are dropped.
+    """
+
+    def __init__(self, function: Function, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"a chunk holds at least 1 copy of the examples, not {size}")
+        self.function, self.size = function, size
+
+    @property
+    def examples(self) -> int:
+        return self.function.examples
+
+    def value(self, points: Points) -> torch.Tensor:
+        count = rows(points)
+        return torch.cat([self.function.value(piece) for piece in self._pieces(points)])[:count]
+
+    def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
+        count = rows(points)
+        found = [self.function.grad(piece) for piece in self._pieces(points)]
+        values = torch.cat([value for value, _ in found])[:count]
+        return values, tuple(
+            torch.cat(parts)[:count] for parts in zip(*(gradient for _, gradient in found), strict=True)
+        )
+
+    def _pieces(self, points: Points) -> list[Points]:
+        step = self.size * self.examples
+        count = rows(points)
+        if count <= step:
+            return [points]
+        pieces = [tuple(tensor[first : first + step] for tensor in points) for first in range(0, count, step)]
+        short = (step - rows(pieces[-1])) // self.examples
+        if short:
+            last = tuple(tensor[-self.examples :] for tensor in pieces[-1])
+            filling = repeat(last, short)
+            pieces[-1] = tuple(torch.cat(pair) for pair in zip(pieces[-1], filling, strict=True))
+        return pieces

@@ -1,0 +1,74 @@
+"""The table of methods: an entry makes one reachable from `explain`, the command line, the matrix and the tests."""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from torus.explain.function import Function
+from torus.explain.points import Points
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What a method found: `attributions` like the points of the examples, and what it knows about their quality.
+
+    `expected` (b,) is what each example's attributions should sum to, None for methods that promise no sum. `error` is
+    the method's own estimate of how far an example's sum, or worst element, is off for want of points or samples.
+    `standard_error` is like the attributions. `verdict` says in words what did not converge; empty when all did.
+    `history` has ``(gradients or values so far, worst relative gap)``.
+    """
+
+    attributions: Points
+    expected: torch.Tensor | None = None
+    error: torch.Tensor | None = None
+    standard_error: Points | None = None
+    verdict: str = ""
+    without_rule: tuple[str, ...] = ()
+    history: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """How to run: `tolerance` is relative to the change that is explained, `seed` decides every random draw."""
+
+    tolerance: float = 1e-3
+    seed: int = 0
+    chunk: int | None = None
+    progress: Callable[[int, int], None] = field(default=lambda done, total: None)
+
+    def generator(self) -> torch.Generator:
+        """A stream on the CPU, so that draws do not depend on the device."""
+        return torch.Generator().manual_seed(self.seed)
+
+    def random(self) -> random.Random:
+        """Python's own stream, for permutations."""
+        return random.Random(self.seed)
+
+
+class Method(Protocol):
+    """A method: from the function and the points of the inputs and the baselines (b rows each) to an attribution."""
+
+    def __call__(
+        self, function: Function, points: Points, baselines: Points, run: Run, **options: Any
+    ) -> Attribution: ...
+
+
+METHODS = {
+    "saliency": ("torus.explain.gradients", "saliency", "absolute gradient"),
+    "input_x_gradient": ("torus.explain.gradients", "input_x_gradient", "input times gradient"),
+}
+"""Name to (module, function, what it is)."""
+
+
+def method(name: str) -> Method:
+    """The method of a name. Raises ValueError that lists them all."""
+    if name not in METHODS:
+        raise ValueError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    module, function, _ = METHODS[name]
+    return getattr(importlib.import_module(module), function)
