@@ -17,7 +17,8 @@ from torus.backend.lowering.dtypes import from_name, to_name
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.registry import OutSpec, Rule
 
-PRECISIONS = ("default", "high", "highest")
+PRECISIONS = ("default", "high", "highest", "bf16", "bf16x3")
+"""By the number that the core has for them; see `torus.backend.lowering.passes` for the last two."""
 
 
 @dataclass
