@@ -79,6 +79,7 @@ def explain(
         baseline_values=baseline_values,
         standard_error=found.standard_error,
         history=found.history,
+        extras=found.extras,
     )
 
 
