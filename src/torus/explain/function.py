@@ -6,6 +6,7 @@ Methods see a `Function` only, so that eager, compiled, chunked and sharded runs
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -54,6 +55,12 @@ class ModelFunction:
     @property
     def examples(self) -> int:
         return rows(self.inputs)
+
+    def rebound(self, inputs: Points, arguments: Mapping[str, Any], target: Target) -> ModelFunction:
+        """The same function with other tensors of the same shapes; no `inputs` leaves them as they are."""
+        found = copy.copy(self)
+        found.inputs, found.arguments, found.target = inputs or self.inputs, dict(arguments), target
+        return found
 
     def origin(self) -> Points:
         """The points of the inputs: themselves, or what the layer gives for them."""

@@ -79,6 +79,7 @@ def explain(
         baseline_values=baseline_values,
         standard_error=found.standard_error,
         history=found.history,
+        extras=found.extras,
     )
 
 
@@ -101,10 +102,9 @@ def _expanded(baseline: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         ) from error
 
 
-def _prepared(function: Function, mode: str, run: Run, cost: Cost) -> Function:
+def _prepared(original: ModelFunction, mode: str, run: Run, cost: Cost) -> Function:
     """The function as the method sees it: counted, in chunks, compiled if asked for."""
-    if mode == "compiled":
-        function = modes.Compiled(function)
+    function: Function = modes.Compiled(original) if mode == "compiled" else original
     if run.chunk is not None:
         function = Chunked(function, run.chunk)
     return Counted(function, cost)
