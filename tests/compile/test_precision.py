@@ -106,3 +106,26 @@ def test_a_word_that_is_none_is_refused() -> None:
 
     with pytest.raises(Exception, match="'default', 'high', 'highest'"):
         compiled(fn)(moved(X, "tpu"))
+
+
+def test_a_block_that_was_stored_first() -> None:
+    """As in eager mode it holds from where it was made, and what was before holds again after the block."""
+    seen = []
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        block = torch.tpu.precision("default")
+        seen.append(torch.tpu.get_precision().name)
+        with block:
+            y = x @ x
+            seen.append(torch.tpu.get_precision().name)
+        seen.append(torch.tpu.get_precision().name)
+        return y @ x
+
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"with torch\.tpu\.precision"):
+        compiled(fn, fullgraph=True)(moved(X, "tpu"))
+    before = torch.tpu.get_precision().name
+    fast = compiled(fn)
+    for _ in range(2):
+        seen.clear()
+        same(fast(moved(X, "tpu")).cpu(), X @ X @ X)
+        assert seen == ["DEFAULT", "DEFAULT", before]
