@@ -62,6 +62,7 @@ class Method(Protocol):
 METHODS = {
     "saliency": ("torus.explain.gradients", "saliency", "absolute gradient"),
     "input_x_gradient": ("torus.explain.gradients", "input_x_gradient", "input times gradient"),
+    "deeplift": ("torus.explain.relevance.methods", "deeplift", "changes times multipliers, passed back op by op"),
 }
 """Name to (module, function, what it is)."""
 

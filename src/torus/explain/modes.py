@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torus.backend import device as tpu
-from torus.explain.function import Function
+from torus.explain.function import Function, Program
 from torus.explain.points import Points
 
 MODES = ("default", "strict", "fused", "compiled")
@@ -37,7 +37,10 @@ class Compiled:
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         return self._call("grad", self.function.grad, points)
 
-    def _call(self, name: str, function: Callable[[Points], Any], points: Points) -> Any:
+    def apply(self, program: Program, points: Points) -> Points:
+        return self._call(program, lambda tensors: self.function.apply(program, tensors), points)
+
+    def _call(self, name: Any, function: Callable[[Points], Any], points: Points) -> Any:
         key = name, tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in points)
         if key not in self._programs:
             self._programs[key] = _capture(function, points)
