@@ -10,7 +10,7 @@ import torch
 
 from torus.backend import device as tpu
 from torus.explain.captures import Bindings
-from torus.explain.function import ModelFunction
+from torus.explain.function import ModelFunction, Program
 from torus.explain.points import Points
 
 MODES = ("default", "strict", "fused", "compiled")
@@ -38,6 +38,9 @@ class Compiled:
 
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         return self._call("grad", lambda function, points: function.grad(points), points)
+
+    def apply(self, program: Program, points: Points) -> Points:
+        return self._call(program, lambda function, points: function.apply(program, points), points)
 
     def _call(self, what: Hashable, ask: Callable[[ModelFunction, Points], Any], points: Points) -> Any:
         tensors = tuple(tensor.detach() for tensor in (*points, *self._bindings.tensors))
