@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from torus.explain.points import Points, as_points, repeat, repeat_argument, rows
-from torus.explain.target import Target, pick
+from torus.explain.target import Target, on_host, pick
 
 
 class Function(Protocol):
@@ -47,7 +47,7 @@ class ModelFunction:
         layer: torch.nn.Module | str | None = None,
     ) -> None:
         self.model = getattr(model, "_orig_mod", model)
-        self.inputs, self.target = inputs, target
+        self.inputs, self.target = inputs, on_host(target)
         self.arguments = dict(arguments or {})
         self.layer = _find(self.model, layer)
         _check(self.model)

@@ -14,6 +14,7 @@ from torus.explain.chunks import Chunked
 from torus.explain.function import Function, ModelFunction
 from torus.explain.measure import Cost, Counted, measured
 from torus.explain.methods import Attribution, Run
+from torus.explain.metrics import quality
 from torus.explain.points import Points, as_points
 from torus.explain.result import Explanation
 from torus.explain.target import Target
@@ -35,6 +36,7 @@ def explain(
     mode: str = "default",
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    metrics: bool = False,
     **options: Any,
 ) -> Explanation:
     """Attribute the target of a model to its inputs, or to what a layer gives for them, with a certificate.
@@ -52,6 +54,7 @@ def explain(
         mode: "strict", "fused", "compiled", or "default": as ops run now.
         seed: decides every random draw.
         progress: called with ``(done, total)``.
+        metrics: have infidelity and sensitivity in the certificate, which take further runs; see `torus.explain.metrics`.
         options: those of the method.
 
     Raises:
@@ -71,9 +74,11 @@ def explain(
         with measured(origin[0].device) as cost:
             found = chosen(_prepared(original, mode, run, cost), origin, reference, run, **options)
         values, baseline_values = original.value(origin), original.value(reference)
+        uncounted = _prepared(original, mode, run, Cost())
+        measures = quality(chosen, uncounted, origin, reference, found, run, options) if metrics else {}
     return Explanation(
         attributions=found.attributions,
-        certificate=_certify(method, found, cost, run, origin, mode),
+        certificate=_certify(method, found, cost, run, origin, mode, **measures),
         points=origin,
         values=values,
         baseline_values=baseline_values,
@@ -110,7 +115,9 @@ def _prepared(original: ModelFunction, mode: str, run: Run, cost: Cost) -> Funct
     return Counted(function, cost)
 
 
-def _certify(name: str, found: Attribution, cost: Cost, run: Run, points: Points, mode: str) -> certificate.Certificate:
+def _certify(
+    name: str, found: Attribution, cost: Cost, run: Run, points: Points, mode: str, **measures: float | None
+) -> certificate.Certificate:
     device = points[0].device
     return certificate.certify(
         name,
@@ -121,4 +128,5 @@ def _certify(name: str, found: Attribution, cost: Cost, run: Run, points: Points
         device=device,
         mode=mode if mode != "default" or device.type != "tpu" else get_mode().name.lower(),
         precision=str(tpu.get_precision().name).lower() if device.type == "tpu" else "highest",
+        **measures,
     )
