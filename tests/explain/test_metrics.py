@@ -81,6 +81,8 @@ def test_the_certificate_has_both_on_request(name: str) -> None:
 
 def test_tokens_have_no_sensitivity() -> None:
     table = torch.randn(11, 4, generator=torch.Generator().manual_seed(0))
-    found = explain(lambda ids: table[ids].prod(1).sum(1), torch.tensor([[3, 1, 4]]), method="exact_shapley", metrics=True)
+    found = explain(
+        lambda ids: table[ids].prod(1).sum(1), torch.tensor([[3, 1, 4]]), method="exact_shapley", metrics=True
+    )
     assert found.certificate.infidelity is not None
     assert found.certificate.sensitivity is None

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
+from torus.explain.logits import only_needed
 from torus.explain.points import Points, as_points, repeat, repeat_argument, rows
 from torus.explain.target import Target, on_host, pick
 
@@ -47,8 +48,8 @@ class ModelFunction:
         layer: torch.nn.Module | str | None = None,
     ) -> None:
         self.model = getattr(model, "_orig_mod", model)
-        self.inputs, self.target = inputs, on_host(target)
-        self.arguments = dict(arguments or {})
+        self.inputs = inputs
+        self.arguments, self.target = only_needed(self.model, inputs, dict(arguments or {}), on_host(target))
         self.layer = _find(self.model, layer)
         _check(self.model)
 

@@ -20,7 +20,7 @@ def pick(output: Any, target: Target, examples: int) -> torch.Tensor:
     """
     if callable(target):
         return _checked(target(output), "what the target function returned")
-    tensor, target = _tensor(output), on_host(target)
+    tensor = _tensor(output)
     if target is None:
         return _checked(tensor.reshape(len(tensor)) if tensor[0].numel() == 1 else tensor, "the output")
     per_row = tensor.ndim - 1
@@ -60,6 +60,7 @@ def on_host(target: Target) -> Target:
 
 
 def _index(index: Any, size: int, examples: int, output: torch.Tensor) -> torch.Tensor | int:
+    index = on_host(index)
     if isinstance(index, torch.Tensor):
         integers, count = not index.dtype.is_floating_point and index.dtype != torch.bool, index.numel()
     else:
