@@ -84,6 +84,5 @@ def test_programs_go_with_their_model(device: str) -> None:
     compiled(model, torch.randn(2, 4, device=device))
     gone = weakref.ref(model), weakref.ref(model.first.weight)
     del model
-    torch._dynamo.reset()
     gc.collect()
     assert [reference() for reference in gone] == [None, None]

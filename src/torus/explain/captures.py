@@ -44,7 +44,7 @@ class Bindings:
         self.function = function
         leaves, self._spec = _pytree.tree_flatten((_read(function), function.arguments, function.target))
         self._leaves = leaves
-        self._lifted = [i for i, leaf in enumerate(leaves) if _is_lifted(leaf, function)]
+        self._lifted = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         self.tensors = tuple(leaves[i] for i in self._lifted)
         self.key = self._key()
 
@@ -105,18 +105,7 @@ def _read(function: ModelFunction) -> tuple[torch.Tensor, ...]:
     return function.inputs if function.layer is not None else ()
 
 
-def _is_lifted(leaf: Any, function: ModelFunction) -> bool:
-    """A target on the host is read while it is checked, and so is a constant."""
-    return isinstance(leaf, torch.Tensor) and not (_in_target(leaf, function) and leaf.device.type == "cpu")
-
-
-def _in_target(leaf: torch.Tensor, function: ModelFunction) -> bool:
-    return any(leaf is found for found in _pytree.tree_leaves(function.target))
-
-
 def _constant(leaf: Any) -> Hashable | None:
     """A constant for the key; None for what may change while it stays the same object."""
-    if isinstance(leaf, torch.Tensor):
-        return ("tensor", leaf.dtype, leaf.shape, tuple(leaf.flatten().tolist()))
     plain = isinstance(leaf, int | float | str | torch.dtype | torch.device) or leaf is None or callable(leaf)
     return (type(leaf), leaf) if plain else None

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 import torch
 
+from torus.explain.logits import only_needed
 from torus.explain.points import Points, as_points, repeat, repeat_argument, rows
-from torus.explain.target import Target, pick
+from torus.explain.target import Target, on_host, pick
 
 
 Differentiable = Callable[[Points], torch.Tensor]
@@ -57,8 +58,8 @@ class ModelFunction:
         layer: torch.nn.Module | str | None = None,
     ) -> None:
         self.model = getattr(model, "_orig_mod", model)
-        self.inputs, self.target = inputs, target
-        self.arguments = dict(arguments or {})
+        self.inputs = inputs
+        self.arguments, self.target = only_needed(self.model, inputs, dict(arguments or {}), on_host(target))
         self.layer = _find(self.model, layer)
         _check(self.model)
 

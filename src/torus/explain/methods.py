@@ -6,7 +6,7 @@ import importlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -59,6 +59,15 @@ class Method(Protocol):
     def __call__(
         self, function: Function, points: Points, baselines: Points, run: Run, **options: Any
     ) -> Attribution: ...
+
+
+Found = TypeVar("Found", bound=Callable[..., Attribution])
+
+
+def of_values(method: Found) -> Found:
+    """Mark a method that asks for values only, which take less memory than gradients."""
+    method.gradients = False  # type: ignore[attr-defined]
+    return method
 
 
 METHODS = {

@@ -55,7 +55,7 @@ class Compiled:
 def _capture(function: Callable[..., Any], tensors: Points) -> Callable[..., Any]:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    graph = make_fx(function)(*tensors)
+    graph = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     backend = "tpu" if tensors[0].device.type == "tpu" else "inductor"
     return torch.compile(graph, backend=backend, fullgraph=True, dynamic=False)
 

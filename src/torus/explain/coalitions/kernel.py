@@ -11,7 +11,7 @@ from torus.explain.coalitions.game import Game
 from torus.explain.coalitions.segments import Given
 from torus.explain.coalitions.strata import SAMPLINGS, Stratum, allocate, strata
 from torus.explain.function import Function
-from torus.explain.methods import Attribution, Run
+from torus.explain.methods import Attribution, Run, of_values
 from torus.explain.points import Points
 
 
@@ -22,6 +22,7 @@ class Solution(NamedTuple):
     standard_error: torch.Tensor
 
 
+@of_values
 def kernel_shap(
     function: Function,
     points: Points,

@@ -7,10 +7,11 @@ import torch
 from torus.explain.coalitions.game import Game
 from torus.explain.coalitions.segments import Given
 from torus.explain.function import Function
-from torus.explain.methods import Attribution, Run
+from torus.explain.methods import Attribution, Run, of_values
 from torus.explain.points import Points
 
 
+@of_values
 def lime(
     function: Function,
     points: Points,

@@ -10,12 +10,13 @@ import torch
 
 from torus.explain.coalitions.game import BATCH, in_batches, result_dtype
 from torus.explain.function import Function
-from torus.explain.methods import Attribution, Run
+from torus.explain.methods import Attribution, Run, of_values
 from torus.explain.points import Points, repeat
 
 Window = tuple[int, ...]
 
 
+@of_values
 def occlusion(
     function: Function,
     points: Points,

@@ -39,6 +39,22 @@ class Segments:
             for index, point, baseline in zip(self._device, points, baselines, strict=True)
         )
 
+    def choose_each(self, keep: torch.Tensor, points: Points, baselines: Points) -> Points:
+        """The same for coalitions that differ from example to example, (r, b, count)."""
+        keep = torch.cat((keep, torch.ones_like(keep[:, :, :1])), 2)
+        example = torch.arange(rows(points), device=keep.device)
+        return tuple(
+            torch.where(keep[:, example.reshape(-1, *[1] * (index.ndim - 1)), index], point, baseline).flatten(0, 1)
+            for index, point, baseline in zip(self._device, points, baselines, strict=True)
+        )
+
+    def gather(self, points: Points) -> torch.Tensor:
+        """The sums of the elements of each feature, (b, count), in float64 on the host."""
+        index = torch.cat([i.expand(p.shape).flatten(1) for i, p in zip(self._host, points, strict=True)], 1)
+        elements = torch.cat([point.detach().cpu().double().flatten(1) for point in points], 1)
+        sums = torch.zeros(len(index), self.count + 1, dtype=torch.float64)
+        return sums.scatter_add_(1, index, elements)[:, :-1]
+
     def spread(self, features: torch.Tensor, points: Points, dtype: torch.dtype) -> Points:
         """Numbers of features (b, count) shared evenly by their elements: like the points, with the same sums."""
         of_rows = [i.expand(p.shape).flatten(1) for i, p in zip(self._host, points, strict=True)]

@@ -11,13 +11,14 @@ from torus.explain.coalitions.game import Game
 from torus.explain.coalitions.moments import Moments
 from torus.explain.coalitions.segments import Given
 from torus.explain.function import Function
-from torus.explain.methods import Attribution, Run
+from torus.explain.methods import Attribution, Run, of_values
 from torus.explain.points import Points
 
 MOST = 20
 """Features of which all coalitions are still taken."""
 
 
+@of_values
 def exact_shapley(
     function: Function, points: Points, baselines: Points, run: Run, *, segments: Given = None
 ) -> Attribution:
@@ -34,6 +35,7 @@ def exact_shapley(
     return _exact(game)
 
 
+@of_values
 def shapley_sampling(
     function: Function,
     points: Points,
