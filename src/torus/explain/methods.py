@@ -62,6 +62,7 @@ class Method(Protocol):
 METHODS = {
     "saliency": ("torus.explain.gradients", "saliency", "absolute gradient"),
     "input_x_gradient": ("torus.explain.gradients", "input_x_gradient", "input times gradient"),
+    "leave_one_out": ("torus.explain.leave_one_out", "leave_one_out", "change of the value without each feature"),
 }
 """Name to (module, function, what it is)."""
 

@@ -73,7 +73,7 @@ def explain(
         values, baseline_values = original.value(origin), original.value(reference)
     return Explanation(
         attributions=found.attributions,
-        certificate=_certify(method, found, cost, run, origin, mode),
+        certificate=certify(method, found, cost, run, origin, mode),
         points=origin,
         values=values,
         baseline_values=baseline_values,
@@ -110,7 +110,8 @@ def _prepared(function: Function, mode: str, run: Run, cost: Cost) -> Function:
     return Counted(function, cost)
 
 
-def _certify(name: str, found: Attribution, cost: Cost, run: Run, points: Points, mode: str) -> certificate.Certificate:
+def certify(name: str, found: Attribution, cost: Cost, run: Run, points: Points, mode: str) -> certificate.Certificate:
+    """The certificate of what a method found at these points."""
     device = points[0].device
     return certificate.certify(
         name,
