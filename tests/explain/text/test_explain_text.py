@@ -40,7 +40,7 @@ def test_leaving_out_words_is_what_it_is_one_at_a_time(kind: str, chat: bool) ->
         expected.append(whole - log_prob(model, ids, tokenizer("no!")["input_ids"]))
     torch.testing.assert_close(torch.tensor(found.scores), torch.tensor(expected), rtol=1e-4, atol=5e-6)
     assert found.certificate.gradients == 0
-    assert found.question == "log-probability of 'no!' to follow"
+    assert found.question == "log-probability that 'no!' follows"
 
 
 def test_words_have_the_gradients_of_their_embeddings() -> None:
@@ -57,7 +57,7 @@ def test_words_have_the_gradients_of_their_embeddings() -> None:
     per_token = ((embedded - layer(torch.tensor(space))) * embedded.grad).detach().sum(-1)[0]
     expected = [float(per_token[max(0, a - (PROMPT[a - 1 : a] == " ")) : b].sum()) for a, b in found.segments]
     torch.testing.assert_close(torch.tensor(found.scores), torch.tensor(expected), rtol=1e-4, atol=1e-6)
-    assert found.question == "log-probability of 'n' to follow rather than 'y'"
+    assert found.question == "log-probability that 'n' follows rather than 'y'"
 
 
 def test_a_prompt_with_special_tokens_inside_is_seen_as_the_template_wrote_it() -> None:

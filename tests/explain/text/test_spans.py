@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -24,7 +26,7 @@ from torus.explain.text.tokens import continued, read, read_chat
         ("word", "👍🏽 ok", ["👍", "🏽", "ok"]),
         ("sentence", "One. Two three! Four", ["One.", "Two three!", "Four"]),
         ("sentence", 'It costs 3.50 now. He said "no." Then', ["It costs 3.50 now.", 'He said "no."', "Then"]),
-        ("sentence", "你好。再见！", ["你好。", "再见！"]),
+        ("sentence", "你好。再见\uff01", ["你好。", "再见\uff01"]),
         ("sentence", "A title\n\nA text. End", ["A title", "A text.", "End"]),
         ("line", " a b \n\n c", ["a b", "c"]),
         ("paragraph", "a\nb\n \nc d\n", ["a\nb", "c d"]),
@@ -37,9 +39,9 @@ def test_units(unit: str, text: str, parts: list[str]) -> None:
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_units_lose_no_letter_and_do_not_overlap(unit: str) -> None:
-    text = "Ein Satz. «Noch einer»!\n\nمرحبا بالعالم؟ 日本語です。 x_y (z)...\r\n\tend 👩‍👩‍👧 e\u0301"
+    text = "Ein Satz. «Noch einer»!\n\nمرحبا بالعالم؟ 日本語です。 x_y (z)...\r\n\tend 👩‍👩‍👧 e\u0301"  # noqa: RUF001
     spans = UNITS[unit](text)
-    assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:]))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
     left = "".join(text[a:b] for a, b in zip([0, *(end for _, end in spans)], [*(s for s, _ in spans), len(text)]))
     assert not left.strip()
 

@@ -15,6 +15,7 @@ from torus.explain.leave_one_out import leave_one_out
 from torus.explain.measure import Counted, measured
 from torus.explain.methods import Run
 from torus.explain.points import Points
+from torus.explain.report.reported import Reported
 from torus.explain.run import certify
 from torus.explain.text.presence import Presence
 from torus.explain.text.run import explain_task, features, rows_per_call, split
@@ -25,7 +26,7 @@ from torus.explain.text.tokens import Messages, Tokens
 
 
 @dataclass(frozen=True)
-class TokenMatrix:
+class TokenMatrix(Reported):
     """`scores` is [tokens of the continuation, segments], on the CPU; `values` the explained number of each token.
 
     A row is certified by the certificate with its index, or by the only one.

@@ -94,13 +94,13 @@ def _continuation(
     tokens = continued(prompt, tokenizer, target_ids, free=free)
     shown = tokens.text[len(prompt.text) :]
     if against is None:
-        return tokens, None, f"{shown!r} to follow"
+        return tokens, None, f"that {shown!r} follows"
     rival = [against] if isinstance(against, int) else list(tokenizer(against, add_special_tokens=False)["input_ids"])
     if len(rival) != 1 or tokens.generated != 1:
         raise ValueError(
             f"a contrast is between two tokens; {shown!r} has {tokens.generated} and {against!r} has {len(rival)}"
         )
-    return tokens, rival, f"{shown!r} to follow rather than {tokenizer.decode(rival)!r}"
+    return tokens, rival, f"that {shown!r} follows rather than {tokenizer.decode(rival)!r}"
 
 
 def _generated(model: Any, tokenizer: Any, prompt: Tokens, count: int) -> list[int]:
@@ -141,7 +141,7 @@ def _causal(
         ids,
         replaced,
         length,
-        f"{_words(kind)} of {question}",
+        f"{_words(kind)} {question}",
         tokenizer.decode([substitute]),
     )
 
