@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from html import escape as _escape
 
-
 # What neither HTML nor XML can hold: control characters, halves of a pair, and two that stand for nothing.
 _UNWRITABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 

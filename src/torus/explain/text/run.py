@@ -22,12 +22,12 @@ TOKENS_PER_CALL = 8192
 """Rows times length of one call of the model at most, unless `chunk` or `budget` says otherwise."""
 
 BY_SEGMENT = frozenset(
-    ("leave_one_out", "feature_ablation", "occlusion", "shapley", "shapley_sampling", "kernel_shap", "lime")
+    ("leave_one_out", "feature_ablation", "occlusion", "shapley_sampling", "exact_shapley", "kernel_shap", "lime")
 )
 """Methods that see which segments are there, and need no gradient. The others see the token embeddings."""
 
-_NO_DUMMIES = frozenset(("kernel_shap", "lime"))
-"""Methods that give a segment that changes nothing a number other than exactly 0, or pay for it."""
+_NO_DUMMIES = frozenset(("exact_shapley", "kernel_shap", "lime"))
+"""Those of them that would pay for a segment that changes nothing, or give it another number than exactly 0."""
 
 
 def explain_text(
