@@ -31,7 +31,7 @@ class Table:
 def read_table(path: Path, row: int, columns: str | None = None) -> Table:
     """The table of a CSV file with a header; `row` counts from 1. Raises CommandError for what is no number."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        header, *lines = csv.reader(file) or [[]]
+        header, *lines = list(csv.reader(file)) or [[]]
     names = [name.strip() for name in columns.split(",")] if columns else header
     missing = [name for name in names if name not in header]
     if missing:
@@ -73,13 +73,13 @@ def _pixels(path: Path) -> torch.Tensor:
     """(h, w, 3), uint8."""
     try:
         import numpy as np
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise CommandError("--image needs Pillow: pip install pillow") from error
     try:
         with Image.open(path) as image:
             return torch.from_numpy(np.array(image.convert("RGB")))
-    except Image.UnidentifiedImageError as error:
+    except UnidentifiedImageError as error:
         raise CommandError(f"{path} is no image that Pillow reads") from error
 
 
