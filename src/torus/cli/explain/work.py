@@ -14,11 +14,12 @@ from torus.cli import CommandError, texts
 from torus.cli.explain import inputs, models
 from torus.cli.progress import Stage
 from torus.explain import METHODS, explain
+from torus.explain.methods import Run
 from torus.explain.plan import plan
 from torus.explain.report.certificate import verdict
 from torus.explain.report.markup import number
 from torus.explain.result import Explanation
-from torus.explain.run import Run, as_baselines
+from torus.explain.run import as_baselines
 from torus.explain.text import TextExplanation, TokenMatrix, explain_each_token, explain_text, plan_text
 
 KINDS = {"text": "text", "chat": "text", "image": "image", "table": "table"}

@@ -66,7 +66,14 @@ def _flash(query: Any, key: Any, value: Any, dropout: float = 0.0, causal: bool 
 
 
 def _fused(
-    query: Any, key: Any, value: Any, bias: Any = None, dropout: float = 0.0, causal: bool = False, *rest: Any, **options: Any
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *rest: Any,
+    **options: Any,
 ) -> Any:
     return (_attention(query, key, value, bias, options.get("is_causal", causal), options.get("scale")),)
 
@@ -114,7 +121,11 @@ def _deviation(tensor: torch.Tensor, dim: Any = None, **options: Any) -> torch.T
 
 
 def _masked_put(
-    tensor: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False, unsafe: bool = False
+    tensor: torch.Tensor,
+    indices: list[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,
 ) -> Any:
     """One value in the place of what a mask selects is a choice; any other assignment stays what it is."""
     mask = indices[0]

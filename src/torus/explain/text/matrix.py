@@ -10,7 +10,7 @@ import torch
 from torus.explain import modes
 from torus.explain.certificate import Certificate
 from torus.explain.chunks import Chunked
-from torus.explain.function import Function
+from torus.explain.function import Program
 from torus.explain.leave_one_out import leave_one_out
 from torus.explain.measure import Counted, measured
 from torus.explain.methods import Run
@@ -64,7 +64,7 @@ def explain_each_token(
     what = task(model, tokenizer, prompt, target, **asked)
     if not isinstance(what.score, NextTokens):
         raise ValueError("the model does not continue texts: there are no tokens to explain one by one")
-    if method == "leave_one_out":
+    if method == "leave_one_out" and options.get("mode") != "compiled":  # what is compiled has one number a row
         return _together(what, what.score, chunk or rows_per_call(what), **options)
     return _in_turn(what, what.score, method, chunk=chunk, **options)
 
@@ -84,6 +84,9 @@ class _EachToken:
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         raise TypeError("the scores of all tokens have no single gradient")
 
+    def apply(self, program: Program, points: Points) -> Points:
+        raise TypeError("the scores of all tokens are no single number to take apart")
+
 
 def _together(
     what: Task, score: NextTokens, chunk: int, *, mode: str = "default", tol: float = 1e-3, seed: int = 0
@@ -91,12 +94,12 @@ def _together(
     """All tokens at once: the model gives the score of each of them for every row."""
     presence = Presence(score, what.ids, what.replaced, what.segments, features(what, "leave_one_out"))
     points = (torch.ones(1, presence.features).to(what.ids.device),)
-    function: Function = _EachToken(presence, score)
+    function = _EachToken(presence, score)
     run = Run(tolerance=tol, seed=seed)
     with modes.running(mode):
         values = function.value(points)
         with measured(what.ids.device) as cost:
-            prepared = Counted(Chunked(modes.Compiled(function) if mode == "compiled" else function, chunk), cost)
+            prepared = Counted(Chunked(function, chunk), cost)
             found = leave_one_out(prepared, points, tuple(map(torch.zeros_like, points)), run)
         per_token = found.attributions[0][0].T[:, : len(what.segments)].cpu()
     certified = certify("leave_one_out", found, cost, run, points, mode)
