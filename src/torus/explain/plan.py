@@ -9,6 +9,7 @@ import torch
 
 from torus.explain import methods
 from torus.explain.chunks import Chunked
+from torus.explain.function import Function, Program
 from torus.explain.methods import Run
 from torus.explain.points import Points, rows, total
 
@@ -38,7 +39,7 @@ def plan(name: str, points: Points, baselines: Points, run: Run, **options: Any)
     The function it sees is the sum of a row's elements, for which everything converges at once.
     """
     rehearsal = _Rehearsal(rows(points))
-    function = rehearsal if run.chunk is None else Chunked(rehearsal, run.chunk)
+    function: Function = rehearsal if run.chunk is None else Chunked(rehearsal, run.chunk)
     methods.method(name)(function, points, baselines, run, **options)
     return Plan(name, rehearsal.values, rehearsal.gradients, rehearsal.calls, rehearsal.largest)
 
@@ -47,8 +48,12 @@ class _Rehearsal:
     """A function of the contract that counts."""
 
     def __init__(self, examples: int) -> None:
-        self.examples = examples
+        self._examples = examples
         self.values = self.gradients = self.calls = self.largest = 0
+
+    @property
+    def examples(self) -> int:
+        return self._examples
 
     def value(self, points: Points) -> torch.Tensor:
         self.values += rows(points)
@@ -57,6 +62,10 @@ class _Rehearsal:
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         self.gradients += rows(points)
         return self._counted(points), tuple(torch.ones_like(tensor) for tensor in points)
+
+    def apply(self, program: Program, points: Points) -> Points:
+        self.gradients += rows(points)
+        return program(self._counted, points)
 
     def _counted(self, points: Points) -> torch.Tensor:
         self.calls += 1

@@ -155,7 +155,7 @@ def _target(args: argparse.Namespace, model: Any, points: torch.Tensor) -> Any:
     return lambda output: _contrast(getattr(output, "logits", output), chosen, rival)
 
 
-def _contrast(logits: torch.Tensor, chosen: int, rival: int) -> torch.Tensor:
+def _contrast(logits: Any, chosen: int, rival: int) -> Any:
     return logits[:, chosen] - logits[:, rival]
 
 
