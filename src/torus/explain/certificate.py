@@ -77,6 +77,7 @@ def relative(difference: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
 def certify(
     method: str,
     attribution: Attribution,
+    gap: torch.Tensor | None,
     cost: Cost,
     *,
     tolerance: float,
@@ -87,8 +88,7 @@ def certify(
     infidelity: float | None = None,
     sensitivity: float | None = None,
 ) -> Certificate:
-    """The certificate of an attribution."""
-    gap = completeness_gap(attribution)
+    """The certificate of an attribution with a `completeness_gap`."""
     return Certificate(
         method=method,
         tolerance=tolerance,
@@ -115,7 +115,7 @@ def certify(
 
 def _worst(values: torch.Tensor | None) -> float | None:
     """The largest; a NaN counts as larger than everything, and so it is never hidden."""
-    return None if values is None else float(values.max())
+    return None if values is None else float(values.cpu().max())
 
 
 def _device_name(device: torch.device) -> str:

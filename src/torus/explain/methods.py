@@ -62,6 +62,7 @@ class Method(Protocol):
 METHODS = {
     "saliency": ("torus.explain.gradients", "saliency", "absolute gradient"),
     "input_x_gradient": ("torus.explain.gradients", "input_x_gradient", "input times gradient"),
+    "integrated_gradients": ("torus.explain.integrated", "integrated_gradients", "mean gradient on the path, times it"),
 }
 """Name to (module, function, what it is)."""
 

@@ -65,15 +65,15 @@ def explain(
     points = as_points(inputs)
     original = ModelFunction(model, points, target, arguments=arguments, layer=layer)
     run = Run(tolerance=tol, seed=seed, chunk=chunk, progress=progress or Run().progress)
-    with modes.running(mode):
+    with modes.running(mode), measured(points[0].device) as cost:
         origin = original.origin()
         reference = as_baselines(baselines, origin)
-        with measured(origin[0].device) as cost:
-            found = chosen(_prepared(original, mode, run, cost), origin, reference, run, **options)
+        found = chosen(_prepared(original, mode, run, cost), origin, reference, run, **options)
         values, baseline_values = original.value(origin), original.value(reference)
+        gap = certificate.completeness_gap(found)  # beside the values: all are part of one program when fused
     return Explanation(
         attributions=found.attributions,
-        certificate=_certify(method, found, cost, run, origin, mode),
+        certificate=_certify(method, found, gap, cost, run, origin, mode),
         points=origin,
         values=values,
         baseline_values=baseline_values,
@@ -110,11 +110,14 @@ def _prepared(function: Function, mode: str, run: Run, cost: Cost) -> Function:
     return Counted(function, cost)
 
 
-def _certify(name: str, found: Attribution, cost: Cost, run: Run, points: Points, mode: str) -> certificate.Certificate:
+def _certify(
+    name: str, found: Attribution, gap: torch.Tensor | None, cost: Cost, run: Run, points: Points, mode: str
+) -> certificate.Certificate:
     device = points[0].device
     return certificate.certify(
         name,
         found,
+        gap,
         cost,
         tolerance=run.tolerance,
         seed=run.seed,
