@@ -11,7 +11,7 @@ from torus.explain.function import Function
 from torus.explain.methods import Attribution, Run
 from torus.explain.paths import Paths
 from torus.explain.pieces import Array, Pieces
-from torus.explain.points import Points, rows
+from torus.explain.points import Points, rows, unflat
 from torus.explain.quadrature import gauss_kronrod
 from torus.explain.references import References, as_references, mean
 
@@ -61,7 +61,7 @@ def integrated_gradients(
         if quality.enough(run.tolerance) or (len(found) + 1) * step > most:
             break
     return Attribution(
-        attributions=paths.split(mean(_sum(found, known.alive), examples)),
+        attributions=unflat(mean(_sum(found, known.alive), examples), points),
         expected=mean(change, examples),
         error=torch.from_numpy(quality.error / quality.scale),
         verdict=quality.verdict(run.tolerance, len(found) * step),

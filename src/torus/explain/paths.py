@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from torus.explain.function import Function
-from torus.explain.points import Points, each
+from torus.explain.points import Points, each, flat
 from torus.explain.quadrature import Rule, Weights, crossing_lines
 
 FIGURES = ("sums", "errors", "rounding", "magnitude", "jumps", "doubt")
@@ -51,11 +51,6 @@ class Paths:
         """Arrays of one shape on the device of the paths, in one transfer."""
         return list(torch.from_numpy(np.stack(arrays)).to(self.dtype).to(self.ends[0].device))
 
-    def split(self, elements: torch.Tensor) -> Points:
-        """Elements (b, e) as tensors like the inputs, with b rows."""
-        parts = elements.split([tensor[0].numel() for tensor in self.ends], 1)
-        return each(lambda part, tensor: part.view(-1, *tensor.shape[1:]).to(tensor.dtype), parts, self.ends)
-
     def measure(self, low: torch.Tensor, width: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The integrals over p pieces of each path, (p, q, e), from where they begin and their widths, (p, q) each.
 
@@ -83,9 +78,9 @@ class Paths:
         part = at.movedim(-1, 1).reshape(pieces * nodes, paths)
         points = each(lambda start, end: _between(start, end, part), self.starts, self.ends)
         values, gradients = self.function.grad(points)
-        ways = each(lambda start, end: (end - start).to(self.dtype).flatten(1), self.starts, self.ends)
-        terms = [g.to(self.dtype).view(pieces, nodes, paths, -1) * way for g, way in zip(gradients, ways, strict=True)]
-        return values.to(self.dtype).view(pieces, nodes, paths).movedim(1, -1), torch.cat(terms, -1)
+        ways = flat(each(torch.sub, self.ends, self.starts))
+        terms = flat(gradients).view(pieces, nodes, paths, -1) * ways
+        return values.to(self.dtype).view(pieces, nodes, paths).movedim(1, -1), terms
 
 
 def _between(start: torch.Tensor, end: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
