@@ -77,7 +77,6 @@ def relative(difference: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
 def certify(
     method: str,
     attribution: Attribution,
-    gap: torch.Tensor | None,
     cost: Cost,
     *,
     tolerance: float,
@@ -85,10 +84,12 @@ def certify(
     device: torch.device,
     mode: str,
     precision: str,
+    gap: torch.Tensor | None = None,
     infidelity: float | None = None,
     sensitivity: float | None = None,
 ) -> Certificate:
-    """The certificate of an attribution with a `completeness_gap`."""
+    """The certificate of an attribution; `gap` is its `completeness_gap`, where that is known already."""
+    gap = completeness_gap(attribution) if gap is None else gap
     return Certificate(
         method=method,
         tolerance=tolerance,

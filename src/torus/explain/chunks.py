@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from torus.explain.function import Function
+from torus.explain.function import Function, Program
 from torus.explain.points import Points, repeat, rows
 
 
@@ -35,6 +35,9 @@ class Chunked:
         return values, tuple(
             torch.cat(parts)[:count] for parts in zip(*(gradient for _, gradient in found), strict=True)
         )
+
+    def apply(self, program: Program, points: Points) -> Points:
+        return self.function.apply(program, points)
 
     def _pieces(self, points: Points) -> list[Points]:
         step = self.size * self.examples

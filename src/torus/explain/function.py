@@ -6,13 +6,22 @@ Methods see a `Function` only, so that eager, compiled, chunked and sharded runs
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
 
+from torus.explain.logits import only_needed
 from torus.explain.points import Points, as_points, repeat, repeat_argument, rows
-from torus.explain.target import Target, pick
+from torus.explain.target import Target, on_host, pick
+
+
+Differentiable = Callable[[Points], torch.Tensor]
+"""The number of each of n rows, (n,), by ops that can be differentiated."""
+
+Program = Callable[[Differentiable, Points], Points]
+"""What needs a model's own ops, and not only values and gradients: from these and points to tensors."""
 
 
 class Function(Protocol):
@@ -26,6 +35,9 @@ class Function(Protocol):
 
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         """The same, and its gradient with respect to each of the points."""
+
+    def apply(self, program: Program, points: Points) -> Points:
+        """A program of the function at points, run as the function runs: it sees the ops of one copy of the examples."""
 
 
 class ModelFunction:
@@ -46,14 +58,20 @@ class ModelFunction:
         layer: torch.nn.Module | str | None = None,
     ) -> None:
         self.model = getattr(model, "_orig_mod", model)
-        self.inputs, self.target = inputs, target
-        self.arguments = dict(arguments or {})
+        self.inputs = inputs
+        self.arguments, self.target = only_needed(self.model, inputs, dict(arguments or {}), on_host(target))
         self.layer = _find(self.model, layer)
         _check(self.model)
 
     @property
     def examples(self) -> int:
         return rows(self.inputs)
+
+    def rebound(self, inputs: Points, arguments: Mapping[str, Any], target: Target) -> ModelFunction:
+        """The same function with other tensors of the same shapes; no `inputs` leaves them as they are."""
+        found = copy.copy(self)
+        found.inputs, found.arguments, found.target = inputs or self.inputs, dict(arguments), target
+        return found
 
     def origin(self) -> Points:
         """The points of the inputs: themselves, or what the layer gives for them."""
@@ -78,6 +96,9 @@ class ModelFunction:
                 return values, tuple(torch.zeros_like(tensor) for tensor in points)
             found = torch.autograd.grad(values.sum(), points, materialize_grads=True)
         return values.detach(), found
+
+    def apply(self, program: Program, points: Points) -> Points:
+        return program(self, points)
 
     def __call__(self, points: Points) -> torch.Tensor:
         """The numbers, (n,), differentiable."""
