@@ -30,6 +30,7 @@ class Certificate:
     sensitivity: float | None
     without_rule: tuple[str, ...]
     precision: str
+    precision_error: float | None
     device: str
     mode: str
     seed: int
@@ -84,6 +85,7 @@ def certify(
     device: torch.device,
     mode: str,
     precision: str,
+    precision_error: float | None = None,
     gap: torch.Tensor | None = None,
     infidelity: float | None = None,
     sensitivity: float | None = None,
@@ -100,6 +102,7 @@ def certify(
         sensitivity=sensitivity,
         without_rule=attribution.without_rule,
         precision=precision,
+        precision_error=precision_error,
         device=_device_name(device),
         mode=mode,
         seed=seed,
