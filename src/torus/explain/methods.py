@@ -73,6 +73,17 @@ def of_values(method: Found) -> Found:
 METHODS = {
     "saliency": ("torus.explain.gradients", "saliency", "absolute gradient"),
     "input_x_gradient": ("torus.explain.gradients", "input_x_gradient", "input times gradient"),
+    "integrated_gradients": ("torus.explain.integrated", "integrated_gradients", "mean gradient on the path, times it"),
+    "expected_gradients": ("torus.explain.sampled", "expected_gradients", "the same in the mean over random baselines"),
+    "smoothgrad": ("torus.explain.sampled", "smoothgrad", "mean gradient under noise"),
+    "grad_cam": ("torus.explain.cam", "grad_cam", "map of a layer, weighed by mean gradients"),
+    "grad_cam_plus_plus": (
+        "torus.explain.cam",
+        "grad_cam_plus_plus",
+        "the same with positive gradients, each its share",
+    ),
+    "hires_cam": ("torus.explain.cam", "hires_cam", "map of a layer, weighed by gradients at each place"),
+    "layer_cam": ("torus.explain.cam", "layer_cam", "the same with positive gradients"),
     "exact_shapley": ("torus.explain.coalitions.shapley", "exact_shapley", "Shapley values from all coalitions"),
     "shapley_sampling": ("torus.explain.coalitions.shapley", "shapley_sampling", "Shapley values by permutations"),
     "kernel_shap": ("torus.explain.coalitions.kernel", "kernel_shap", "Shapley values by regression"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from torus.backend import device as tpu
 from torus.backend.device.modes import get_mode
 from torus.explain import certificate, methods, modes
 from torus.explain.budget import chunk_within, exceeded, in_bytes
@@ -18,6 +18,7 @@ from torus.explain.measure import Cost, Counted, measured
 from torus.explain.methods import Attribution, Run
 from torus.explain.metrics import quality
 from torus.explain.points import Points, as_points
+from torus.explain.precision import Guarded, current, guarded
 from torus.explain.result import Explanation
 from torus.explain.target import Target
 
@@ -40,6 +41,7 @@ def explain(
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
     metrics: bool = False,
+    on_low_precision: str = "switch",
     **options: Any,
 ) -> Explanation:
     """Attribute the target of a model to its inputs, or to what a layer gives for them, with a certificate.
@@ -59,6 +61,8 @@ def explain(
         seed: decides every random draw.
         progress: called with ``(done, total)``.
         metrics: also measure infidelity and sensitivity, by further runs; see `torus.explain.metrics`.
+        on_low_precision: what to do where gradients in the precision that is set are further from those in the highest
+            than the tolerance: "switch" to the highest, "refuse", or "ignore"; the certificate says how far they are.
         options: those of the method.
 
     Raises:
@@ -75,19 +79,22 @@ def explain(
     most = None if budget is None else in_bytes(budget)
     with modes.running(mode):
         origin = original.origin()
-        reference = as_baselines(baselines, origin)
         if most is not None:
             run = _within(most, original, origin, run, gradients=getattr(chosen, "gradients", True))
-        with measured(origin[0].device) as cost:
+        with measured(origin[0].device) as cost, contextlib.ExitStack() as stack:
+            reference = as_baselines(baselines, origin)
+            probed = Counted(_in_chunks(original, run), cost)
+            precision = stack.enter_context(guarded(probed, origin, reference, run.tolerance, on_low_precision))
             found = chosen(_prepared(original, mode, run, cost), origin, reference, run, **options)
-        values, baseline_values = original.value(origin), original.value(reference)
+            values, baseline_values = original.value(origin), original.value(reference)
+            gap = certificate.completeness_gap(found)  # here, so that the last program has it too when fused
         uncounted = _prepared(original, mode, run, Cost())
         measures = quality(chosen, uncounted, origin, reference, found, run, options) if metrics else {}
     if over := exceeded(most, cost.peak_memory):
         found = dataclasses.replace(found, verdict="; ".join(filter(None, (found.verdict, over))))
     return Explanation(
         attributions=found.attributions,
-        certificate=certify(method, found, cost, run, origin, mode, **measures),
+        certificate=certify(method, found, cost, run, origin, mode, gap=gap, guard=precision, **measures),
         points=origin,
         values=values,
         baseline_values=baseline_values,
@@ -125,13 +132,23 @@ def _within(budget: int, function: Function, points: Points, run: Run, *, gradie
 def _prepared(original: ModelFunction, mode: str, run: Run, cost: Cost) -> Function:
     """The function as the method sees it: counted, in chunks, compiled if asked for."""
     function: Function = modes.Compiled(original) if mode == "compiled" else original
-    if run.chunk is not None:
-        function = Chunked(function, run.chunk)
-    return Counted(function, cost)
+    return Counted(_in_chunks(function, run), cost)
+
+
+def _in_chunks(function: Function, run: Run) -> Function:
+    return function if run.chunk is None else Chunked(function, run.chunk)
 
 
 def certify(
-    name: str, found: Attribution, cost: Cost, run: Run, points: Points, mode: str, **measures: float | None
+    name: str,
+    found: Attribution,
+    cost: Cost,
+    run: Run,
+    points: Points,
+    mode: str,
+    gap: torch.Tensor | None = None,
+    guard: Guarded | None = None,
+    **measures: float | None,
 ) -> certificate.Certificate:
     """The certificate of what a method found at these points."""
     device = points[0].device
@@ -143,6 +160,8 @@ def certify(
         seed=run.seed,
         device=device,
         mode=mode if mode != "default" or device.type != "tpu" else get_mode().name.lower(),
-        precision=str(tpu.get_precision().name).lower() if device.type == "tpu" else "highest",
+        precision=guard.precision if guard else current(device),
+        precision_error=guard.error if guard else None,
+        gap=gap,
         **measures,
     )
