@@ -10,7 +10,7 @@ import torch
 
 from torus.backend import device as tpu
 from torus.explain.captures import Bindings
-from torus.explain.function import ModelFunction
+from torus.explain.function import Function, ModelFunction
 from torus.explain.points import Points
 
 MODES = ("default", "strict", "fused", "compiled")
@@ -55,6 +55,11 @@ def _capture(function: Callable[..., Any], tensors: Points) -> Callable[..., Any
     graph = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     backend = "tpu" if tensors[0].device.type == "tpu" else "inductor"
     return torch.compile(graph, backend=backend, fullgraph=True, dynamic=False)
+
+
+def prepared(mode: str) -> Callable[[ModelFunction], Function]:
+    """What a mode does to a function before it runs."""
+    return Compiled if mode == "compiled" else lambda function: function
 
 
 @contextlib.contextmanager
