@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torus.explain.function import Function
+from torus.explain.function import Function, Program
 from torus.explain.points import Points, repeat, rows
 
 
@@ -37,6 +37,9 @@ class Chunked:
         return values, tuple(
             torch.cat(parts)[:count] for parts in zip(*(gradient for _, gradient in found), strict=True)
         )
+
+    def apply(self, program: Program, points: Points) -> Points:
+        return self.function.apply(program, points)
 
     def _each(self, what: str, pieces: list[Points]) -> list[Any]:
         """What the function gives for each piece, in their order."""

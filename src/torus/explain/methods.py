@@ -79,6 +79,8 @@ METHODS = {
     "feature_ablation": ("torus.explain.coalitions.ablation", "feature_ablation", "what is lost without a feature"),
     "occlusion": ("torus.explain.coalitions.occlusion", "occlusion", "what is lost without a window"),
     "lime": ("torus.explain.coalitions.lime", "lime", "coefficients of a linear model nearby"),
+    "deeplift": ("torus.explain.relevance.methods", "deeplift", "changes times multipliers, passed back op by op"),
+    "leave_one_out": ("torus.explain.leave_one_out", "leave_one_out", "change of the value without each feature"),
 }
 """Name to (module, function, what it is)."""
 

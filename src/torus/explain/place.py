@@ -22,7 +22,7 @@ class Place:
     size: int | None
     sharding: sharding.Sharding | None
 
-    def function(self, original: ModelFunction, prepare: Callable[[ModelFunction], Function]) -> Function:
+    def function(self, original: ModelFunction, prepare: Callable[[Function], Function]) -> Function:
         """The function as a method sees it; `prepare` is done to it on each device."""
         if self.size is None:
             return prepare(original)

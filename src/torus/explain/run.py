@@ -91,7 +91,7 @@ def explain(
         found = dataclasses.replace(found, verdict="; ".join(filter(None, (found.verdict, over))))
     return Explanation(
         attributions=found.attributions,
-        certificate=_certify(method, found, cost, run, origin, mode, **measures),
+        certificate=certify(method, found, cost, run, origin, mode, **measures),
         points=origin,
         values=values,
         baseline_values=baseline_values,
@@ -120,9 +120,10 @@ def _expanded(baseline: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         ) from error
 
 
-def _certify(
+def certify(
     name: str, found: Attribution, cost: Cost, run: Run, points: Points, mode: str, **measures: float | None
 ) -> certificate.Certificate:
+    """The certificate of what a method found at these points."""
     device = points[0].device
     return certificate.certify(
         name,

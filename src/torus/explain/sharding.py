@@ -69,7 +69,7 @@ class Sharding:
         """How many pieces run at once."""
         return max(len(self.devices), self.processes)
 
-    def function(self, original: ModelFunction, size: int, prepare: Callable[[ModelFunction], Function]) -> Function:
+    def function(self, original: ModelFunction, size: int, prepare: Callable[[Function], Function]) -> Function:
         """The function in pieces of `size` copies; `prepare` is done to each replica."""
         if self.processes > 1:
             return Spread(prepare(original), size)
