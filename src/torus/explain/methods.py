@@ -63,6 +63,8 @@ METHODS = {
     "saliency": ("torus.explain.gradients", "saliency", "absolute gradient"),
     "input_x_gradient": ("torus.explain.gradients", "input_x_gradient", "input times gradient"),
     "deeplift": ("torus.explain.relevance.methods", "deeplift", "changes times multipliers, passed back op by op"),
+    "lrp": ("torus.explain.relevance.methods", "lrp", "relevance passed back op by op: epsilon, gamma or z+ rule"),
+    "attn_lrp": ("torus.explain.relevance.methods", "attn_lrp", "relevance passed back by the rules for transformers"),
 }
 """Name to (module, function, what it is)."""
 

@@ -39,3 +39,9 @@ SMOOTH = """
     linalg_cholesky_ex linalg_inv_ex linalg_lu linalg_matrix_exp linalg_qr logcumsumexp prod
 """
 """Smooth functions of whole rows, without a closed form of the change."""
+
+CHOICES = """
+    adaptive_max_pool2d adaptive_max_pool3d amax amin cummax cummin fmax fmin fractional_max_pool2d kthvalue max
+    max_pool2d_with_indices max_pool3d_with_indices maximum median min minimum mode nanmedian sort topk where
+"""
+"""Results that are elements of what came in."""
