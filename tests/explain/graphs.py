@@ -20,9 +20,7 @@ class RandomGraph(nn.Module):
         super().__init__()
         chance = random.Random(seed)
         generator = torch.Generator().manual_seed(seed)
-        self.weights = nn.ParameterList(
-            torch.randn(WIDTH, WIDTH, generator=generator) / WIDTH**0.5 for _ in range(3)
-        )
+        self.weights = nn.ParameterList(torch.randn(WIDTH, WIDTH, generator=generator) / WIDTH**0.5 for _ in range(3))
         self.kernel = nn.Parameter(torch.randn(1, 1, 2, 2, generator=generator))
         self.shared = nn.ReLU()
         self.norm = nn.LayerNorm(WIDTH)

@@ -95,7 +95,9 @@ def _factors(local: Local, places: Sequence[Tensors], shares: Sequence[float]) -
         if result is None or result_b is None or parts[0] is None:
             factors.append(1.0)
             continue
-        factors.append(safe_ratio(change(result, result_b), sum(share * part for share, part in zip(shares, parts)), 1.0))
+        factors.append(
+            safe_ratio(change(result, result_b), sum(share * part for share, part in zip(shares, parts)), 1.0)
+        )
     return [f if isinstance(f, float) else f.clamp(0, 2) for f in factors]
 
 
@@ -214,7 +216,9 @@ def _winners(
     return lambda t: weight * t.gather(dim, i) + (1 - weight) * t.gather(dim, j)
 
 
-@DEEPLIFT.rule("adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d max_pool2d_with_indices max_pool3d_with_indices")
+@DEEPLIFT.rule(
+    "adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d max_pool2d_with_indices max_pool3d_with_indices"
+)
 def pool(local: Local, given: Given) -> Tensors:
     """Maxima of windows, overlapping or not, by the indices of their winners."""
     x, b, m = local.inputs[0], local.inputs_b[0], given[0]
@@ -256,7 +260,10 @@ def running_extreme(local: Local, given: Given) -> Tensors:
 def larger(local: Local, given: Given) -> Tensors:
     """The larger, or smaller, of two."""
     best = torch.argmax if local.step.name.endswith("max") or local.step.name.endswith("maximum") else torch.argmin
-    x, b = (torch.stack(torch.broadcast_tensors(*map(local.number, _operands(local, at))), -1) for at in (local.inputs, local.inputs_b))
+    x, b = (
+        torch.stack(torch.broadcast_tensors(*map(local.number, _operands(local, at))), -1)
+        for at in (local.inputs, local.inputs_b)
+    )
     i, j = best(x, -1, keepdim=True), best(b, -1, keepdim=True)
     multiplier = pull(lambda t: _winners(x, b, i, j, -1)(t)[..., 0], x, given[0])
     places = [place for place, _ in local.step.active]

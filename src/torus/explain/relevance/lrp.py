@@ -90,8 +90,8 @@ class LrpRules:
         return tuple(torch.where(x > 0, p, n) for x, p, n in pairs)
 
     def _stable(self, relevance: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """``relevance / (z + epsilon sign(z))``; 1 for infinities, which masks add."""
-        ratio = relevance / (z + self.epsilon * torch.where(z < 0, -1.0, 1.0))
+        """``relevance / (z + epsilon sign(z))``, 0 where nothing contributes; 1 for infinities, which masks add."""
+        ratio = safe_ratio(relevance, z + self.epsilon * torch.where(z < 0, -1.0, 1.0), 0.0)
         return torch.where(z.isfinite(), ratio, 1.0)
 
 
@@ -147,6 +147,7 @@ def relevance(value: torch.Tensor | None, multiplier: torch.Tensor | None) -> to
     """The sum of value times multiplier; the infinities and huge numbers of masks, whose multipliers are 0, are left out."""
     if value is None or multiplier is None:
         return 0.0
+    value = value.to(multiplier.dtype)
     return (torch.where(value.abs() < torch.finfo(multiplier.dtype).max / 2**20, value, 0.0) * multiplier).sum()
 
 

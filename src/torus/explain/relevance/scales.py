@@ -13,9 +13,15 @@ def scales(tape: Tape, gates: frozenset[str]) -> set[int]:
     """Slots that depend on the points through results of these ops alone."""
     found: set[int] = set()
     for step in tape.steps:
-        if step.name in gates or _is_root(step) or all(slot in found for _, slot in step.active):
+        if step.name in gates or _is_root(step) or _all_in(found, step, tape):
             found.update(slot for slot in step.outputs if slot is not None)
     return found
+
+
+def _all_in(found: set[int], step: Step, tape: Tape) -> bool:
+    """Whether all numbers among the inputs are; conditions choose between them and change no scale."""
+    numbers = [slot for _, slot in step.active if tape.values[slot].is_floating_point()]
+    return bool(numbers) and found.issuperset(numbers)
 
 
 def _is_root(step: Step) -> bool:
