@@ -15,7 +15,9 @@ import torch
 
 from torus.explain.relevance.local import Given, Local, Tensors, change, safe_ratio, vjp
 from torus.explain.relevance.rules import BILINEAR, ELEMENTWISE, LINEAR, SMOOTH
+from torus.explain.relevance.scales import RECIPROCALS, scales
 from torus.explain.relevance.table import Table
+from torus.explain.relevance.tape import Tape
 
 NODES = 16
 """Gauss-Legendre nodes on the way between the two activations of an op: exact for polynomials of degree 31."""
@@ -53,7 +55,7 @@ def complete(slopes: Tensors, changes: Tensors, result: torch.Tensor, result_b: 
     parts = tuple(slope * step for slope, step in zip(slopes, changes, strict=True))
     missing = change(result, result_b) - sum(parts)
     size = result.abs() + result_b.abs() + sum(part.abs() for part in parts)
-    missing = torch.where(missing.abs() <= 4 * torch.finfo(missing.dtype).eps * size, 0.0, missing)
+    missing = torch.where(missing.abs() <= torch.finfo(missing.dtype).eps * size, 0.0, missing)
     longest = torch.stack([step.abs() for step in changes]).amax(0)
     shares = tuple(safe_ratio(step, longest, 0.0) for step in changes)
     length = longest * sum(share * share for share in shares)
@@ -128,13 +130,46 @@ def same(local: Local, given: Given) -> Given:
     return given
 
 
+def deeplift_table(tape: Tape) -> Table:
+    """The rules for the ops of a tape."""
+    factors = scales(tape, RECIPROCALS)
+    return DEEPLIFT.changed("mul", lambda local, given: product(local, given, factors))
+
+
 @DEEPLIFT.rule("div")
 def quotient(local: Local, given: Given) -> Tensors:
-    """The product of the numerator and the reciprocal, ``1/v - 1/w = -(v - w) / (v w)``: exact, without a secant."""
-    if local.argument("rounding_mode") if len(local.step.op._schema.arguments) > 2 else None:
+    """``y = u / v`` as the product ``u = y v``, evenly split: ``(du - mean(y) dv) / mean(v)``.
+
+    Its multipliers are bounded by the quotients, while those of ``u (1 / v)`` grow with the ratio of the two v: norms of
+    a baseline of 0 have 1e6. Where v changes its sign its mean may be 0, and there it is the other way round.
+    """
+    if local.step.op._overloadname.endswith("_mode") and local.argument("rounding_mode"):
         return pointwise(local, given)
-    (u, v), (u_b, v_b) = (_operands(local, at) for at in (local.inputs, local.inputs_b))
-    slopes = (1 / v + 1 / v_b) / 2, -(u + u_b) / 2 / (v * v_b)
+    if [place for place, _ in local.step.active] == [0]:
+        return midpoint(local, given)
+    (u, v), (u_b, v_b) = (_operands(local, at)[:2] for at in (local.inputs, local.inputs_b))
+    same_sign = torch.as_tensor(v * v_b > 0)
+    mean = torch.where(same_sign, v + v_b, 2.0) / 2
+    reciprocal = torch.where(same_sign, 1 / mean, (1 / v + 1 / v_b) / 2)
+    slope = torch.where(same_sign, (u / v + u_b / v_b) / 2 / mean, (u + u_b) / 2 / (v * v_b))
+    return _factors_of(local, given, (reciprocal, -slope))
+
+
+def product(local: Local, given: Given, factors: set[int]) -> Tensors:
+    """Evenly split, unless one factor is a reciprocal: then it is a quotient."""
+    scaling = [place for place, slot in local.step.active if slot in factors]
+    if len(local.inputs) != 2 or len(scaling) != 1:
+        return midpoint(local, given)
+    ends = [_operands(local, at)[:2] for at in (local.inputs, local.inputs_b)]
+    (u, s), (u_b, s_b) = (end if scaling[0] == 1 else end[::-1] for end in ends)
+    weight = torch.where(s * s_b > 0, safe_ratio(s, s + s_b, 0.5), 0.5)
+    slopes = weight * s_b + (1 - weight) * s, weight * u + (1 - weight) * u_b
+    return _factors_of(local, given, slopes if scaling[0] == 1 else slopes[::-1])
+
+
+def _factors_of(local: Local, given: Given, slopes: Sequence[torch.Tensor]) -> Tensors:
+    """Multipliers of the active arguments, from elementwise slopes of all of them."""
+    assert given[0] is not None
     places = [place for place, _ in local.step.active]
     return tuple((given[0] * slopes[p]).sum_to_size(t.shape) for p, t in zip(places, local.inputs, strict=True))
 
@@ -147,9 +182,7 @@ def choice(local: Local, given: Given) -> Tensors:
     (c, a, o), (c_b, a_b, o_b) = (_operands(local, at) for at in (local.inputs, local.inputs_b))
     chosen = (local.number(c) + local.number(c_b)) / 2
     step = torch.where(c == c_b, 0.0, (a + a_b) / 2 - (o + o_b) / 2)
-    slopes = step, chosen, 1 - chosen
-    places = [place for place, _ in local.step.active]
-    return tuple((given[0] * slopes[p]).sum_to_size(t.shape) for p, t in zip(places, local.inputs, strict=True))
+    return _factors_of(local, given, (step, chosen, 1 - chosen))
 
 
 def _operands(local: Local, inputs: Tensors) -> list:

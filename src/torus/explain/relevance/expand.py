@@ -6,6 +6,7 @@ defines it by other ops (CompositeImplicit).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 aten = torch.ops.aten
 
 
+@functools.cache
 def expansion(op: torch._ops.OpOverload) -> Callable[..., Any] | None:
     """The function that computes an op by smaller ones, None if there is none. It may return NotImplemented."""
     name = op._schema.name
@@ -158,9 +160,9 @@ OURS: dict[str, Callable[..., Any]] = {
 EXPANDED = frozenset(
     f"aten::{name}"
     for name in (
-        "_fused_rms_norm _prelu_kernel _safe_softmax _weight_norm_interface addcdiv "
+        "_fused_rms_norm _native_batch_norm_legit _native_batch_norm_legit_no_training _prelu_kernel _safe_softmax _weight_norm_interface addcdiv "
         "aminmax binary_cross_entropy binary_cross_entropy_with_logits dist glu grid_sampler_2d grid_sampler_3d huber_loss "
-        "l1_loss linalg_vector_norm masked_fill mse_loss native_group_norm native_layer_norm nll_loss_forward norm "
+        "l1_loss linalg_vector_norm masked_fill mse_loss native_batch_norm native_group_norm native_layer_norm nll_loss_forward norm "
         "renorm smooth_l1_loss soft_margin_loss std_mean"
     ).split()
 )

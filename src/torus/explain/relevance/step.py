@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,16 @@ class Step:
         leaves = [replaced.get(place, argument) for place, argument in enumerate(self.arguments)]
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
         return tuple(pytree.tree_leaves(self.op(*args, **kwargs)))
+
+    def to(self, dtype: torch.dtype) -> Step:
+        """The same in another floating dtype: its constants, and the dtypes that it is asked for."""
+
+        def converted(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                return leaf.to(dtype) if leaf.is_floating_point() else leaf
+            return dtype if isinstance(leaf, torch.dtype) and leaf.is_floating_point else leaf
+
+        return replace(self, arguments=tuple(map(converted, self.arguments)))
 
     @property
     def name(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from torus.explain.relevance.local import Given, Local
+from torus.explain.relevance.rules import INDEXED
 from torus.explain.relevance.step import Step
 
 Rule = Callable[[Local, Given], Sequence[torch.Tensor]]
@@ -31,10 +32,22 @@ class Table:
 
         return enter
 
+    def changed(self, names: str, rule: Rule) -> Table:
+        """A table with another rule for some ops."""
+        table = Table(views=self.views, pointwise=self.pointwise, otherwise=self.otherwise)
+        table.rules = {**self.rules, **{f"aten::{name}": rule for name in names.split()}}
+        return table
+
     def find(self, step: Step) -> Rule | None:
         """The rule of an op; None where there is only `otherwise`."""
+        if step.name in INDEXED and any(not _continuous(step.arguments[place]) for place, _ in step.active):
+            return None
         if step.name in self.rules:
             return self.rules[step.name]
         if step.op.is_view:
             return self.views
         return self.pointwise if torch.Tag.pointwise in step.op.tags else None
+
+
+def _continuous(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()

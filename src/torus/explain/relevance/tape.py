@@ -38,24 +38,31 @@ class Tape:
         return values
 
 
-def record(function: Callable[[Points], torch.Tensor], points: Points) -> Tape:
-    """Run a function at points and keep the steps that its result depends on.
+def record(function: Callable[[Points], torch.Tensor], points: Points, dtype: torch.dtype | None = None) -> Tape:
+    """Run a function at points and keep the steps that its result depends on, in a floating dtype if one is given.
 
     In-place ops and writes through views become functional ones. What the points do not reach is constant. Gradients
     are on, since PyTorch's modules fuse more ops without; the function gets no leaves, which it could not write to.
     """
-    points = tuple(tensor.detach() for tensor in points)
-    given = tuple(tensor.clone().requires_grad_(tensor.is_floating_point()) for tensor in points)
+    given = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in points)
     recorder = Recorder()
     for tensor in given:
         recorder.add(tensor)
     with torch.enable_grad(), _one_op_at_a_time(), recorder:
-        result = function(tuple(tensor.view_as(tensor) for tensor in given))
+        result = function(tuple(tensor.clone() for tensor in given))
     tape = Tape(len(points), recorder.slots, recorder.steps, output=recorder.slot(result))
     tape = _without_dead(tape)
+    if dtype is not None:
+        tape.steps = [step.to(dtype) for step in tape.steps]
+        points = converted(points, dtype)
     with torch.no_grad():
         tape.values = tape.replay(points)
     return tape
+
+
+def converted(points: Points, dtype: torch.dtype | None) -> Points:
+    """Floating points in another dtype, None for their own."""
+    return points if dtype is None else tuple(t.to(dtype) if t.is_floating_point() else t for t in points)
 
 
 @contextlib.contextmanager
