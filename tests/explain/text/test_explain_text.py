@@ -115,7 +115,7 @@ def test_the_plan_is_what_it_costs(method: str) -> None:
 def test_a_plan_reads_well() -> None:
     text = str(plan_text(decoder(), byte_tokenizer(), PROMPT, "yes"))
     assert text.startswith(
-        "leave_one_out: 9 values in 1 calls of at most 9 rows; 7 segments, 24 tokens a row; 216 tokens"
+        "leave_one_out: 9 values in 1 call of at most 9 rows; 7 segments, 24 tokens a row; 216 tokens"
     )
 
 

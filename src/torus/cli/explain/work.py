@@ -14,11 +14,12 @@ from torus.cli import CommandError, texts
 from torus.cli.explain import inputs, models
 from torus.cli.progress import Stage
 from torus.explain import METHODS, explain
+from torus.explain.methods import Run
 from torus.explain.plan import plan
 from torus.explain.report.certificate import verdict
 from torus.explain.report.markup import number
 from torus.explain.result import Explanation
-from torus.explain.run import Run, as_baselines
+from torus.explain.run import as_baselines
 from torus.explain.text import TextExplanation, TokenMatrix, explain_each_token, explain_text, plan_text
 
 KINDS = {"text": "text", "chat": "text", "image": "image", "table": "table"}
@@ -151,11 +152,12 @@ def _target(args: argparse.Namespace, model: Any, points: torch.Tensor) -> Any:
     if args.against is None:
         return chosen
     rival = _class(model, args.against)
-    return lambda output: _contrast(getattr(output, "logits", output), chosen, rival)
 
+    def difference(output: Any) -> torch.Tensor:
+        logits: torch.Tensor = getattr(output, "logits", output)
+        return logits[:, chosen] - logits[:, rival]
 
-def _contrast(logits: torch.Tensor, chosen: int, rival: int) -> torch.Tensor:
-    return logits[:, chosen] - logits[:, rival]
+    return difference
 
 
 def _class(model: Any, name: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torus.cli.texts import plural
 from torus.explain.methods import Run
 from torus.explain.plan import Plan, plan
 from torus.explain.points import Points
@@ -112,11 +113,9 @@ class TextPlan:
         return 2 * self.parameters * (self.tokens + 2 * self.length * self.plan.gradients)
 
     def __str__(self) -> str:
+        row = f"{plural(self.segments, 'segment')}, {self.length} tokens a row"
         shared = f", after {self.prefix} tokens that run once" if self.prefix else ""
-        return (
-            f"{self.plan}; {self.segments:,} segments, {self.length} tokens a row{shared}; {self.tokens:,} tokens, "
-            f"about {self.operations:.1e} operations"
-        )
+        return f"{self.plan}; {row}{shared}; {self.tokens:,} tokens, about {self.operations:.1e} operations"
 
 
 def plan_text(
