@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,12 @@ class _Rehearsal:
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         self.gradients += rows(points)
         return self._counted(points), tuple(torch.ones_like(tensor) for tensor in points)
+
+    def apply(self, program: Callable[..., Points], points: Points) -> Points:
+        """For methods that read the model's own operators: one forward and backward pass."""
+        self.gradients += rows(points)
+        self._counted(points)
+        return program(total, points)
 
     def _counted(self, points: Points) -> torch.Tensor:
         self.calls += 1

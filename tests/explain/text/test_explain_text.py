@@ -92,6 +92,17 @@ def test_rows_of_the_matrix_are_parts_of_the_sum(method: str, free: bool) -> Non
     assert (later == 0).all(), "a token is explained by what comes after it"
 
 
+def test_all_segments_are_left_out_in_one_call() -> None:
+    """Case A10: and the others are the two ends."""
+    model = decoder()
+    rows = []
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    explain_text(model, byte_tokenizer(), PROMPT, "yes")
+    assert sorted(rows) == [1, 1, 9]
+
+
 def test_the_most_probable_continuation_is_explained_if_none_is_given() -> None:
     tokenizer, model = byte_tokenizer(), decoder()
     ids = torch.tensor([tokenizer(PROMPT)["input_ids"]])

@@ -84,6 +84,9 @@ class _EachToken:
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         raise TypeError("the scores of all tokens have no single gradient")
 
+    def apply(self, program: Any, points: Points) -> Points:
+        raise TypeError("the scores of all tokens are not one number that is passed back")
+
 
 def _together(
     what: Task, score: NextTokens, chunk: int, *, mode: str = "default", tol: float = 1e-3, seed: int = 0
