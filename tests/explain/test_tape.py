@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from torus.explain.relevance.deeplift import DEEPLIFT
 from torus.explain.relevance.tape import record
 from torus.explain.relevance.walk import Walk
-from torus.explain.relevance.deeplift import DEEPLIFT
 
 
 class OldStyle(torch.autograd.Function):

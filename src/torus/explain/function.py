@@ -16,7 +16,6 @@ from torus.explain.logits import only_needed
 from torus.explain.points import Points, as_points, repeat, repeat_argument, rows
 from torus.explain.target import Target, on_host, pick
 
-
 Differentiable = Callable[[Points], torch.Tensor]
 """The number of each of n rows, (n,), by ops that can be differentiated."""
 

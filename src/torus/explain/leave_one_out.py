@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from torus.explain.function import Function
-from torus.explain.methods import Attribution, Run
+from torus.explain.methods import Attribution, Run, of_values
 from torus.explain.points import Points
 
 
+@of_values
 def leave_one_out(function: Function, points: Points, baselines: Points, run: Run) -> Attribution:
     """The value at the points, minus the value with one element of them at its baseline, for each element.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torus.cli.texts import plural
 from torus.explain import methods
 from torus.explain.chunks import Chunked
 from torus.explain.function import Function, Program
@@ -28,9 +29,9 @@ class Plan:
     largest: int
 
     def __str__(self) -> str:
-        rows = [(self.values, "values"), (self.gradients, "gradients")]
-        counted = " and ".join(f"{count:,} {what}" for count, what in rows if count) or "nothing"
-        return f"{self.method}: {counted} in {self.calls:,} calls of at most {self.largest:,} rows"
+        asked = [plural(count, what) for count, what in ((self.values, "value"), (self.gradients, "gradient")) if count]
+        counted = " and ".join(asked) or "nothing"
+        return f"{self.method}: {counted} in {plural(self.calls, 'call')} of at most {plural(self.largest, 'row')}"
 
 
 def plan(name: str, points: Points, baselines: Points, run: Run, **options: Any) -> Plan:

@@ -164,6 +164,20 @@ def test_text_is_whole_and_in_order_and_finds_its_direction() -> None:
     assert sum(tag == "mark" for tag, _ in checked.seen) == len(words(content))
 
 
+def test_a_heat_map_of_a_text_without_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case A13."""
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    assert "<mark" in text_of("a text").to_html()
+
+
+def test_what_is_in_no_segment_is_said() -> None:
+    found = text_of("one two", (0.25, 0.5))
+    rest = float(found.attribution.sum()) - 0.75
+    assert f"{rest:+.3g} of that sum is with tokens that are in no segment" in found.to_html()
+    whole = dataclasses.replace(found, scores=(0.25, float(found.attribution.sum()) - 0.25))
+    assert "in no segment" not in whole.to_html()
+
+
 def test_the_strongest_segment_has_the_deepest_colour() -> None:
     page = text_of("one two three", (0.5, -2.0, float("nan"))).to_html()
     assert re.findall(r'<mark style="background:rgb\(var\(--(\w+)\)/([\d.]+)\)" title="([^"]+)">(\w+)', page) == [

@@ -92,6 +92,17 @@ def test_rows_of_the_matrix_are_parts_of_the_sum(method: str, free: bool) -> Non
     assert (later == 0).all(), "a token is explained by what comes after it"
 
 
+def test_all_segments_are_left_out_in_one_call() -> None:
+    """Case A10: and the others are the two ends."""
+    model = decoder()
+    rows = []
+    model.register_forward_pre_hook(
+        lambda module, args, kwargs: rows.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    explain_text(model, byte_tokenizer(), PROMPT, "yes")
+    assert sorted(rows) == [1, 1, 9]
+
+
 def test_the_most_probable_continuation_is_explained_if_none_is_given() -> None:
     tokenizer, model = byte_tokenizer(), decoder()
     ids = torch.tensor([tokenizer(PROMPT)["input_ids"]])
@@ -115,7 +126,7 @@ def test_the_plan_is_what_it_costs(method: str) -> None:
 def test_a_plan_reads_well() -> None:
     text = str(plan_text(decoder(), byte_tokenizer(), PROMPT, "yes"))
     assert text.startswith(
-        "leave_one_out: 9 values in 1 calls of at most 9 rows; 7 segments, 24 tokens a row; 216 tokens"
+        "leave_one_out: 9 values in 1 call of at most 9 rows; 7 segments, 24 tokens a row; 216 tokens"
     )
 
 
@@ -183,3 +194,29 @@ def test_what_does_not_fit_is_named(model: Any, change: dict[str, Any], words: s
     tokenizer = byte_tokenizer() if getattr(made, "can_generate", bool)() else word_tokenizer()
     with pytest.raises(ValueError, match=words):
         explain_text(made, tokenizer, **{"prompt": PROMPT} | change)
+
+
+@pytest.mark.parametrize("method", ["exact_shapley", "shapley_sampling", "kernel_shap"])
+def test_shapley_values_of_sentences_sum_to_what_they_explain(method: str) -> None:
+    found = explain_text(decoder(), byte_tokenizer(), "One. Two? Three! Four.", "y", by="sentence", method=method)
+    assert len(found.scores) == 4
+    assert sum(found.scores) == pytest.approx(float(found.values - found.baseline_values), abs=1e-5)
+    assert found.certificate.gradients == 0
+    exact = explain_text(
+        decoder(), byte_tokenizer(), "One. Two? Three! Four.", "y", by="sentence", method="exact_shapley"
+    )
+    errors = found.score_errors or (0.0,) * 4
+    assert all(abs(a - b) <= 4 * error + 1e-4 for a, b, error in zip(found.scores, exact.scores, errors))
+
+
+def test_ablation_is_leaving_out_one() -> None:
+    found = [
+        explain_text(decoder(), byte_tokenizer(), PROMPT, "yes", method=method, budget=budget).scores
+        for method, budget in (("feature_ablation", "1GiB"), ("leave_one_out", None))
+    ]
+    torch.testing.assert_close(torch.tensor(found[0]), torch.tensor(found[1]), rtol=1e-4, atol=5e-6)
+
+
+def test_a_budget_that_is_too_small_is_refused_before_anything_runs() -> None:
+    with pytest.raises(ValueError, match="the budget of"):
+        explain_text(decoder(), byte_tokenizer(), PROMPT, "yes", budget=1000)

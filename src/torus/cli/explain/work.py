@@ -152,11 +152,12 @@ def _target(args: argparse.Namespace, model: Any, points: torch.Tensor) -> Any:
     if args.against is None:
         return chosen
     rival = _class(model, args.against)
-    return lambda output: _contrast(getattr(output, "logits", output), chosen, rival)
 
+    def difference(output: Any) -> torch.Tensor:
+        logits: torch.Tensor = getattr(output, "logits", output)
+        return logits[:, chosen] - logits[:, rival]
 
-def _contrast(logits: Any, chosen: int, rival: int) -> Any:
-    return logits[:, chosen] - logits[:, rival]
+    return difference
 
 
 def _class(model: Any, name: str) -> int:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 
 from torus.explain.relevance.local import Local
-from torus.explain.relevance.table import Table
 from torus.explain.relevance.step import Step
+from torus.explain.relevance.table import Table
 from torus.explain.relevance.tape import Tape
 
 Seen = Callable[[Step, Local, Sequence[torch.Tensor | None], Sequence[torch.Tensor]], None]

@@ -29,6 +29,8 @@ WORDS = {
 }
 """What the reader is told, in this order; what is not named here comes after it by its own name."""
 
+_MODES = {"defer_never": "strict", "defer_and_fuse": "fused"}
+
 _IN_THE_VERDICT = ("method", "tolerance", "verdict", "passed")
 
 
@@ -69,6 +71,8 @@ def _label(name: str) -> str:
 def _text(name: str, value: Any) -> str:
     if name == "seconds":
         return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.1f} ms"
+    if name == "mode":
+        return _MODES.get(value, value)
     if name == "peak_memory":
         return texts.size(value)
     if isinstance(value, float):

@@ -61,7 +61,7 @@ def _(result: TextExplanation, names: Sequence[str] | None = None) -> list[str]:
     everything = bars.ranked(result.texts, result.scores, errors=result.score_errors, what="Segment")
     return [
         heatmap.legend(largest),
-        f'<section class="card">{text}{_sum(result, 0)}</section>',
+        f'<section class="card">{text}{_sum(result, 0)}{_rest(result)}</section>',
         summary("All segments, the strongest first", f"<div>{everything}</div>"),
         *_quality(result),
     ]
@@ -142,6 +142,13 @@ def _sum(result: Explanation, example: int) -> str:
         f'<p class="sum">explained number {number(value)}, at the baseline {number(baseline)}, difference '
         f"{number(value - baseline)}; sum of the scores {number(total)}</p>"
     )
+
+
+def _rest(result: TextExplanation) -> str:
+    """What is not in the colours, unless it is rounding."""
+    if abs(result.rest) <= 1e-5 * max(1e-30, sum(map(abs, result.scores))):
+        return ""
+    return f'<p class="sum">{number(result.rest)} of that sum is with tokens that are in no segment</p>'
 
 
 def _quality(result: Explanation) -> list[str]:

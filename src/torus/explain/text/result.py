@@ -29,6 +29,11 @@ class TextExplanation(Explanation):
         """The text of each segment."""
         return tuple(self.tokens.text[start:end] for start, end in self.segments)
 
+    @property
+    def rest(self) -> float:
+        """What the attributions give to tokens in no segment: special tokens, a template, an earlier answer."""
+        return sum(float(part.detach().double().sum().cpu()) for part in self.attributions) - sum(self.scores)
+
     def strongest(self, count: int = 10) -> list[tuple[str, float]]:
         """The segments with the largest scores, by size, with them."""
         return sorted(zip(self.texts, self.scores), key=lambda pair: -abs(pair[1]))[:count]

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from torus.cli.texts import plural
+from torus.explain import methods
 from torus.explain.methods import Run
 from torus.explain.plan import Plan, plan
 from torus.explain.points import Points
@@ -21,13 +23,13 @@ from torus.explain.text.tokens import Messages
 TOKENS_PER_CALL = 8192
 """Rows times length of one call of the model at most, unless `chunk` or `budget` says otherwise."""
 
-BY_SEGMENT = frozenset(
-    ("leave_one_out", "feature_ablation", "occlusion", "shapley_sampling", "exact_shapley", "kernel_shap", "lime")
-)
-"""Methods that see which segments are there, and need no gradient. The others see the token embeddings."""
-
 _NO_DUMMIES = frozenset(("exact_shapley", "kernel_shap", "lime"))
-"""Those of them that would pay for a segment that changes nothing, or give it another number than exactly 0."""
+"""Methods that would pay for a segment that changes nothing, or give it another number than exactly 0."""
+
+
+def by_segment(name: str) -> bool:
+    """Whether a method sees which segments are there, and needs no gradient. The others see the token embeddings."""
+    return not getattr(methods.method(name), "gradients", True)
 
 
 def explain_text(
@@ -48,8 +50,8 @@ def explain_text(
         prompt: a text, or a chat: messages with a `role` and `content`, written by the tokenizer's chat template.
         target: for a language model the text or token that is to follow (the most probable if not given): its
             log-probability is explained, the sum over its tokens. For a classifier a class, by number or label.
-        method: a name of `torus.explain.METHODS`; those of `BY_SEGMENT` replace segments, the others attribute to
-            the token embeddings, whose elements are summed.
+        method: a name of `torus.explain.METHODS`; those that need values alone replace segments, the others
+            attribute to the token embeddings, whose elements are summed.
         chunk: rows that run at once at most; the default keeps a call under `TOKENS_PER_CALL` tokens.
         options: `against`, a token or class whose score is subtracted (why this rather than that?); `generate`, let
             the model continue with so many tokens and explain them; `similar_to`, a text whose embedding the one
@@ -74,12 +76,12 @@ def explain_task(what: Task, method: str, *, chunk: int | None = None, **options
     """`explain_text` of what `torus.explain.text.task.task` made ready."""
     if chunk is None and options.get("budget") is None:
         chunk = rows_per_call(what)
-    by_segment = method in BY_SEGMENT
-    explained = _explain_presence if by_segment else _explain_embeddings
+    segmented = by_segment(method)
+    explained = _explain_presence if segmented else _explain_embeddings
     found = explained(what, method, chunk=chunk, **options)
     (attribution,) = found.attributions
-    per_segment = attribution[0, : len(what.segments)] if by_segment else what.segments.sum(attribution[0].sum(-1))
-    error = found.standard_error if by_segment else None
+    per_segment = attribution[0, : len(what.segments)] if segmented else what.segments.sum(attribution[0].sum(-1))
+    error = found.standard_error if segmented else None
     return TextExplanation(
         **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)},
         tokens=what.tokens,
@@ -112,11 +114,9 @@ class TextPlan:
         return 2 * self.parameters * (self.tokens + 2 * self.length * self.plan.gradients)
 
     def __str__(self) -> str:
+        row = f"{plural(self.segments, 'segment')}, {self.length} tokens a row"
         shared = f", after {self.prefix} tokens that run once" if self.prefix else ""
-        return (
-            f"{self.plan}; {self.segments:,} segments, {self.length} tokens a row{shared}; {self.tokens:,} tokens, "
-            f"about {self.operations:.1e} operations"
-        )
+        return f"{self.plan}; {row}{shared}; {self.tokens:,} tokens, about {self.operations:.1e} operations"
 
 
 def plan_text(
@@ -174,7 +174,7 @@ def _explain_embeddings(what: Task, method: str, **options: Any) -> Any:
 
 def _shapes(what: Task, method: str) -> Points:
     """Points like those of the run, on the CPU."""
-    if method in BY_SEGMENT:
+    if by_segment(method):
         return (torch.ones(1, features(what, method)),)
     weight = what.model.get_input_embeddings().weight
     return (torch.ones(1, what.ids.shape[1], weight.shape[1]),)

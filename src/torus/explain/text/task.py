@@ -213,7 +213,7 @@ def _most_likely(model: Any, ids: torch.Tensor, mask: torch.Tensor) -> int:
 
 def _class(model: Any, target: str | int) -> int:
     """The index of a class, by itself or its label."""
-    labels = dict(getattr(model.config, "id2label", None) or {})
+    labels = _labels(model)
     if isinstance(target, int):
         if labels and target not in labels:
             raise ValueError(f"there is no class {target}; there are {', '.join(map(str, labels))}")
@@ -221,11 +221,16 @@ def _class(model: Any, target: str | int) -> int:
     for index, label in labels.items():
         if label == target or str(index) == target:
             return int(index)
-    raise ValueError(f"there is no class {target!r}; there are {', '.join(labels.values())}")
+    known = ", ".join(labels.values()) or "none with names"
+    raise ValueError(f"there is no class {target!r}; there are {known}")
+
+
+def _labels(model: Any) -> dict[int, str]:
+    return dict(getattr(getattr(model, "config", None), "id2label", None) or {})
 
 
 def _label(model: Any, index: int) -> str:
-    labels = getattr(model.config, "id2label", None) or {}
+    labels = _labels(model)
     return f"class {index} ({labels[index]})" if index in labels else f"class {index}"
 
 
