@@ -5,7 +5,6 @@ A test that fails here says that a later Captum has mended something, and that t
 
 from __future__ import annotations
 
-
 import pytest
 import torch
 from captum import attr, robust
@@ -15,7 +14,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from torus.explain.matrix.models import language_model, tokenizer, words
-
 
 pytestmark = pytest.mark.filterwarnings("ignore:Input Tensor", "ignore:Setting")
 

@@ -50,6 +50,8 @@ def _write(cells: list[Cell], args: argparse.Namespace) -> None:
     from torus.explain.matrix import page
 
     versions = {"torus": torus.__version__, "torch": torch.__version__, "captum": captum.__version__}
+    for file in filter(None, (args.json, args.html)):
+        file.parent.mkdir(parents=True, exist_ok=True)
     if args.json:
         report = {"version": 1, "versions": versions, "cells": [cell.to_dict() for cell in cells]}
         args.json.write_text(json.dumps(report, indent=1))
