@@ -6,52 +6,57 @@ The exit status is 0 when every cell that runs on the CPU is as right as there, 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import re
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torus.explain.matrix.measure import Cell
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the cells that are asked for, print and write them."""
     args = _parse(arguments)
-    try:
-        import captum
-    except ImportError:
+    if importlib.util.find_spec("captum") is None:
         print("the matrix needs captum: pip install 'torus[explain]'", file=sys.stderr)
         return 2
-    from torus.explain.matrix import page, table
+    from torus.explain.matrix import table
     from torus.explain.matrix.cases import all_cases
     from torus.explain.matrix.measure import cells
 
     chosen = [case for case in all_cases() if case.model in args.models and args.only.search(case.id)]
-    started, found = time.perf_counter(), []
+    found: list[Cell] = []
     for index, case in enumerate(chosen):
         _progress(index, len(chosen), case.id, args.quiet)
         found += cells(case, tuple(args.modes))
+        _write(found, args)  # an interrupted run leaves what it has done
     _progress(len(chosen), len(chosen), "", args.quiet)
     if not found:
         print("nothing matches", file=sys.stderr)
         return 2
     print(table.text(found))
-    report = _report([cell.to_dict() for cell in found], captum.__version__, time.perf_counter() - started)
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1))
-    if args.html:
-        args.html.write_text(page.page(found, report["versions"], report["seconds"]))
     return 1 if any(cell.status == "miss" for cell in found) else 0
 
 
-def _report(cells: list[dict[str, Any]], captum: str, seconds: float) -> dict[str, Any]:
+def _write(cells: list[Cell], args: argparse.Namespace) -> None:
+    import captum
     import torch
 
     import torus
+    from torus.explain.matrix import page
 
-    versions = {"torus": torus.__version__, "torch": torch.__version__, "captum": captum}
-    return {"version": 1, "versions": versions, "seconds": seconds, "cells": cells}
+    versions = {"torus": torus.__version__, "torch": torch.__version__, "captum": captum.__version__}
+    for file in filter(None, (args.json, args.html)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    if args.json:
+        report = {"version": 1, "versions": versions, "cells": [cell.to_dict() for cell in cells]}
+        args.json.write_text(json.dumps(report, indent=1))
+    if args.html:
+        args.html.write_text(page.page(cells, versions))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

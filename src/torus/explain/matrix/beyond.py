@@ -19,7 +19,7 @@ CASES = Table()
 
 @CASES.case("infidelity", "mlp", "cnn", covers=("infidelity_perturb_func_decorator",))
 def _(s: Setup) -> Any:
-    @metrics.infidelity_perturb_func_decorator(multiply_by_inputs=False)
+    @metrics.infidelity_perturb_func_decorator(multiply_by_inputs=False)  # type: ignore[untyped-decorator]
     def nearby(x: torch.Tensor) -> torch.Tensor:
         return x - 0.05 * torch.randn_like(x)
 

@@ -18,7 +18,6 @@ LIMIT = 5e-7
 NOT_RUN = {
     "Attribution": "abstract",
     "GradientAttribution": "abstract",
-    "LayerAttribution": "abstract; its `interpolate` is used by LayerGradCam",
     "NeuronAttribution": "abstract",
     "PerturbationAttribution": "abstract",
     "InterpretableInput": "abstract",

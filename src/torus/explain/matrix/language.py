@@ -96,7 +96,7 @@ def _perturbed(s: Setup, method: Any, **options: Any) -> Any:
 
 
 _tokens = ("LLMAttributionResult", "TextTokenInput")
-_whole = {"forward_in_tokens": False}
+_whole: dict[str, Any] = {"forward_in_tokens": False}
 _add("LLMAttribution: ablation", partial(_perturbed, method=attr.FeatureAblation), *_tokens)
 _add(
     "LLMAttribution: ablation without a cache",
@@ -131,11 +131,12 @@ def _by_gradient(s: Setup, name: str, **options: Any) -> Any:
     return _found(wrapped.attribute(attr.TextTokenInput(_PROMPT, text), target=_ANSWER, **options))
 
 
-for _name, _options in (
-    ("LayerIntegratedGradients", {"n_steps": _STEPS}),
-    ("LayerGradientXActivation", {}),
-    ("LayerGradientShap", {"n_samples": 2}),
-):
+_gradients: dict[str, dict[str, Any]] = {
+    "LayerIntegratedGradients": {"n_steps": _STEPS},
+    "LayerGradientXActivation": {},
+    "LayerGradientShap": {"n_samples": 2},
+}
+for _name, _options in _gradients.items():
     _add(f"LLMGradientAttribution: {_name}", partial(_by_gradient, name=_name, **_options))
 
 

@@ -30,7 +30,7 @@ def _along_a_path(s: Setup, method: type, **options: Any) -> Any:
     return joined(*found) if isinstance(found, tuple) else found
 
 
-_delta = {"return_convergence_delta": True}
+_delta: dict[str, Any] = {"return_convergence_delta": True}
 CASES.case("LayerIntegratedGradients", *ALL)(partial(_along_a_path, method=attr.LayerIntegratedGradients, **_delta))
 CASES.case("LayerConductance", *ALL)(partial(_along_a_path, method=attr.LayerConductance, **_delta))
 CASES.case("InternalInfluence", *ALL)(partial(_along_a_path, method=attr.InternalInfluence))

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from torus.backend import device as tpu
 from torus.backend.device import modes as device_modes
 from torus.explain.matrix.cases import Case
 from torus.explain.matrix.compare import flat, judge
@@ -117,7 +118,7 @@ def in_mode(mode: str) -> Iterator[None]:
     fusing = device_modes.get_fusing()
     device_modes.set_fusing("foreground")
     try:
-        with running("fused" if mode == "fused" else "strict"), torch.tpu.precision("highest"):
+        with running("fused" if mode == "fused" else "strict"), tpu.precision("highest"):
             yield
     finally:
         device_modes.set_fusing(fusing)

@@ -114,7 +114,7 @@ def tokenizer() -> Any:
 
     vocabulary = {f"w{i}": i for i in range(VOCABULARY)}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="w3"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
         tokenizer_object=words, pad_token="w0", bos_token="w1", eos_token="w2", unk_token="w3"
     )

@@ -12,7 +12,7 @@ from torus.explain.matrix.table import note, number
 _SIGNS = {"ok": "✓", "miss": "✗", "skip": "-"}
 
 
-def page(cells: Sequence[Cell], versions: Mapping[str, str], seconds: float) -> str:
+def page(cells: Sequence[Cell], versions: Mapping[str, str]) -> str:
     """A row for each method and model, a group of columns for each mode; in light and dark."""
     modes = list(dict.fromkeys(cell.mode for cell in cells))
     body = "\n".join([_cards(cells, modes), _filter(), _table(cells, modes)])
@@ -22,7 +22,7 @@ def page(cells: Sequence[Cell], versions: Mapping[str, str], seconds: float) -> 
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Captum on the device</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
         "<h1>Captum on the device</h1>\n"
-        f'<p class="quiet">{len(cells)} cells in {show_seconds(seconds)}; {escape(about)}. Errors are the largest '
+        f'<p class="quiet">{len(cells)} cells; {escape(about)}. Errors are the largest '
         "difference from the CPU in units of the largest attribution; times are those of the second call.</p>\n"
         f"{body}\n</main>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n"
     )
