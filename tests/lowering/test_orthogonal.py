@@ -56,3 +56,10 @@ def test_general_eigenvalues_are_left_to_the_cpu_elsewhere() -> None:
 def test_exponential_of_matrices_of_very_different_norms() -> None:
     x = torch.stack([randn(4, 4) * scale for scale in (1e-6, 1.0, 30.0)])
     torch.testing.assert_close(evaluate(aten.linalg_matrix_exp.default, x), torch.linalg.matrix_exp(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_matrix_exp_of_half_precisions_rounds_once(dtype: torch.dtype) -> None:
+    x = (torch.randn(3, 3, generator=torch.Generator().manual_seed(0)) / 2).to(dtype)
+    exact = torch.linalg.matrix_exp(x.double()).to(dtype)
+    torch.testing.assert_close(evaluate(aten.linalg_matrix_exp.default, x), exact, rtol=0, atol=0)

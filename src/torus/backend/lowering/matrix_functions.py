@@ -8,6 +8,7 @@ from typing import Any
 from torus.backend.lowering import matmul
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.linalg import eye_like, product
+from torus.backend.lowering.reductions import widen
 from torus.backend.lowering.registry import lowers
 
 _LARGEST_NORM = {"float32": 3.01, "complex64": 3.01, "float64": 1.09, "complex128": 1.09}
@@ -37,8 +38,10 @@ def _squarings(x: Any) -> Any:
 
 @lowers("aten::linalg_matrix_exp")
 def matrix_exp(x: Any) -> Any:
+    """Of a half precision in float32; the caller rounds."""
     if x.size == 0:
         return x
+    x = widen(x)
     times = _squarings(x)
     half = jnp.asarray(0.5, x.real.dtype)
     scaled = x * lax.pow(jnp.broadcast_to(half, times.shape), times.astype(half.dtype))[..., None, None].astype(x.dtype)
