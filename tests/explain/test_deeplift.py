@@ -101,7 +101,7 @@ def test_200_random_graphs_are_complete() -> None:
     assert gaps.median() <= 1e-6
 
 
-@pytest.mark.parametrize("number", range(0, 40))
+@pytest.mark.parametrize("number", range(40))
 def test_close_to_the_baseline_multipliers_are_the_gradient(number: int) -> None:
     graph = RandomGraph(number, length=7).double().eval()
     x, way = torch.randn(2, 2, 6, generator=torch.Generator().manual_seed(number), dtype=torch.float64)

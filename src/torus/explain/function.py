@@ -14,7 +14,6 @@ import torch
 from torus.explain.points import Points, as_points, repeat, repeat_argument, rows
 from torus.explain.target import Target, pick
 
-
 Differentiable = Callable[[Points], torch.Tensor]
 """The number of each of n rows, (n,), by ops that can be differentiated."""
 
@@ -35,7 +34,7 @@ class Function(Protocol):
         """The same, and its gradient with respect to each of the points."""
 
     def apply(self, program: Program, points: Points) -> Points:
-        """A program of the function at points, run as the function runs: it sees the ops of one copy of the examples."""
+        """A program of the function at points, run as the function runs, on one copy of the examples at once."""
 
 
 class ModelFunction:
