@@ -48,6 +48,11 @@ class Recorder(TorchDispatchMode):
         self._first: dict[int, torch.Tensor] = {}  # storage to the tensor that it was made for
         self._copies: dict[int, _Copy] = {}  # storage to its elements, once it was written to
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch would import its compiler, seconds, to keep it from looking at this mode."""
+        return False
+
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         leaves, structure = pytree.tree_flatten((args, kwargs))
