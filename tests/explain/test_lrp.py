@@ -181,10 +181,8 @@ def transformers():  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", ["qwen", "llama", "bert"])
 def test_language_models(kind: str, attention: str, transformers, seed: int) -> None:  # type: ignore[no-untyped-def]
-    small = dict(
-        vocab_size=30, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=16, attn_implementation=attention,
-    )  # fmt: skip
+    sizes = "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings"
+    small = dict(zip(sizes.split(), (30, 16, 24, 2, 4, 16), strict=True), attn_implementation=attention)
     if kind == "bert":
         model, layer = transformers.BertForSequenceClassification(transformers.BertConfig(**small)), "bert.embeddings"
     elif kind == "llama":

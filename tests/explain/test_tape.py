@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from torus.explain.relevance.deeplift import DEEPLIFT
+from torus.explain.relevance.deeplift import deeplift_table
 from torus.explain.relevance.tape import record
 from torus.explain.relevance.walk import Walk
 
@@ -113,7 +113,7 @@ def test_a_replay_is_the_function(function: Callable[[torch.Tensor], torch.Tenso
         torch.testing.assert_close(tape.values[tape.output], function(x.clone()))
         base = tape.replay((other,))
         torch.testing.assert_close(base[tape.output], function(other.clone()))
-        (multipliers,) = Walk(DEEPLIFT).back(tape, torch.ones(3), base)
+        (multipliers,) = Walk(deeplift_table(tape)).back(tape, torch.ones(3), base)
     finally:
         torch.set_default_dtype(torch.float32)
     torch.testing.assert_close((multipliers * (x - other)).sum(1), tape.values[tape.output] - base[tape.output])

@@ -36,7 +36,7 @@ class Function(Protocol):
         """The same, and its gradient with respect to each of the points."""
 
     def apply(self, program: Program, points: Points) -> Points:
-        """A program of the function at points, run as the function runs: it sees the ops of one copy of the examples."""
+        """A program of the function at points, run as the function runs, on one copy of the examples at once."""
 
 
 class ModelFunction:

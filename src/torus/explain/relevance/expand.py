@@ -159,11 +159,12 @@ OURS: dict[str, Callable[..., Any]] = {
 
 EXPANDED = frozenset(
     f"aten::{name}"
-    for name in (
-        "_fused_rms_norm _native_batch_norm_legit _native_batch_norm_legit_no_training _prelu_kernel _safe_softmax _weight_norm_interface addcdiv "
-        "aminmax binary_cross_entropy binary_cross_entropy_with_logits dist glu grid_sampler_2d grid_sampler_3d huber_loss "
-        "l1_loss linalg_vector_norm masked_fill mse_loss native_batch_norm native_group_norm native_layer_norm nll_loss_forward norm "
-        "renorm smooth_l1_loss soft_margin_loss std_mean"
-    ).split()
+    for name in """
+        _fused_rms_norm _native_batch_norm_legit _native_batch_norm_legit_no_training _prelu_kernel
+        _safe_softmax _weight_norm_interface addcdiv aminmax binary_cross_entropy
+        binary_cross_entropy_with_logits dist glu grid_sampler_2d grid_sampler_3d huber_loss l1_loss
+        linalg_vector_norm masked_fill mse_loss native_batch_norm native_group_norm native_layer_norm
+        nll_loss_forward norm renorm smooth_l1_loss soft_margin_loss std_mean
+    """.split()
 )
 """Ops taken apart by PyTorch's own decompositions."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -26,6 +28,24 @@ class Local:
     outputs_b: tuple[torch.Tensor | None, ...] = ()
 
     @property
+    def result(self) -> torch.Tensor:
+        """The first result at the points."""
+        assert self.outputs[0] is not None
+        return self.outputs[0]
+
+    @property
+    def result_b(self) -> torch.Tensor:
+        """The first result at the baselines."""
+        assert self.outputs_b[0] is not None
+        return self.outputs_b[0]
+
+    def chosen(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The second result, indices, at both."""
+        i, j = self.outputs[1], self.outputs_b[1]
+        assert i is not None and j is not None
+        return i, j
+
+    @property
     def middle(self) -> Tensors:
         """Halfway between the two."""
         return tuple((self.number(x) + self.number(b)) / 2 for x, b in zip(self.inputs, self.inputs_b, strict=True))
@@ -43,12 +63,37 @@ class Local:
         """``x - b``; 0 where both are the same infinity."""
         return change(self.number(x), self.number(b))
 
-    def argument(self, name: str) -> object:
+    def argument(self, name: str) -> Any:
         """What the op was called with under a name of its schema, or the default; a list of tensors is flattened."""
         schema = self.step.op._schema.arguments
         args, kwargs = torch.utils._pytree.tree_unflatten(list(self.step.arguments), self.step.structure)
         given = dict(zip((a.name for a in schema), args, strict=False)) | kwargs
         return given.get(name, next(a.default_value for a in schema if a.name == name))
+
+
+def of_result(rule: Callable[[Local, torch.Tensor], Tensors]) -> Callable[[Local, Given], Tensors]:
+    """A rule for the multiplier of the first result; the others have none, or are indices, which pass nothing on."""
+
+    @functools.wraps(rule)
+    def run(local: Local, given: Given) -> Tensors:
+        if given[0] is None:
+            return tuple(torch.zeros_like(local.number(x)) for x in local.inputs)
+        return rule(local, given[0])
+
+    return run
+
+
+def operands(local: Local, inputs: Tensors) -> list[Any]:
+    """All arguments, those that are active taken from `inputs`."""
+    active = dict(zip((place for place, _ in local.step.active), inputs, strict=True))
+    return [active.get(place, argument) for place, argument in enumerate(local.step.arguments)]
+
+
+def pull(function: Callable[[torch.Tensor], torch.Tensor], like: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    """The multiplier of the argument of a linear function, from that of its result."""
+    leaf = torch.zeros_like(like).requires_grad_()
+    with torch.enable_grad():
+        return torch.autograd.grad(function(leaf), leaf, given, create_graph=given.requires_grad)[0]
 
 
 def change(x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -1,12 +1,13 @@
 """Layer-wise relevance propagation by op. The relevance of a tensor is its value times its multiplier.
 
 Bach et al.: On pixel-wise explanations for non-linear classifier decisions by layer-wise relevance propagation (2015);
-Montavon et al.: Layer-wise relevance propagation, an overview (2019); for transformers Ali et al.: XAI for transformers,
-better explanations through conservative propagation (2022) and Achtibat et al.: AttnLRP (2024).
+Montavon et al.: Layer-wise relevance propagation, an overview (2019); for transformers Ali et al.: XAI for
+transformers, better explanations through conservative propagation (2022) and Achtibat et al.: AttnLRP (2024).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -49,27 +50,31 @@ class LrpRules:
 
     def table(self, tape: Tape) -> Table:
         """The rules for the ops of a tape."""
-        weighted = {"epsilon": self._epsilon, "gamma": self._gamma, "alpha_beta": self._alpha_beta}[self.linear]
+        rules: dict[str, Rule] = {"epsilon": self._epsilon, "gamma": self._gamma, "alpha_beta": self._alpha_beta}
+        weighted = rules[self.linear]
         factors = scales(tape, self.gates)
         table = Table(views=gradient, pointwise=identity, otherwise=gradient)
-        table.rule(ELEMENTWISE)(identity)
-        table.rule(LINEAR + CHOICES + "_to_copy")(gradient)
-        table.rule(BILINEAR)(lambda local, given: product(local, given, weighted, factors))
-        table.rule("mul")(lambda local, given: product(local, given, gradient, factors))
-        table.rule("add sub rsub")(self._epsilon)
-        table.rule("_softmax _log_softmax logsumexp")(gradient)
-        table.rule("alias detach")(same)
-        table.rule("div")(quotient)
+        table.enter(
+            {
+                "alias detach": same,
+                ELEMENTWISE: identity,
+                LINEAR + CHOICES + "_to_copy _softmax _log_softmax logsumexp": gradient,
+                BILINEAR: lambda local, given: product(local, given, weighted, factors),
+                "mul": lambda local, given: product(local, given, gradient, factors),
+                "add sub rsub": self._epsilon,
+                "div": quotient,
+            }
+        )
         return table
 
     def _epsilon(self, local: Local, given: Given) -> Tensors:
-        (z,), (m,) = local.outputs, given
-        assert z is not None and m is not None
+        z, (m,) = local.result, given
+        assert m is not None
         return vjp(local, local.inputs, [m * self._stable(z, z)])
 
     def _gamma(self, local: Local, given: Given) -> Tensors:
-        (z,), (m,) = local.outputs, given
-        assert z is not None and m is not None
+        z, (m,) = local.result, given
+        assert m is not None
         more = with_weights(local, lambda w: w + self.gamma * w.clamp_min(0))
         return vjp(more, local.inputs, [m * self._stable(z, more.step.run(local.inputs)[0])])
 
@@ -79,10 +84,10 @@ class LrpRules:
 
     def _part(self, local: Local, given: Given, sign: int) -> Tensors:
         """All relevance in proportion to the contributions of one sign: those of equal, or of opposite signs."""
-        (z,), (m,) = local.outputs, given
-        assert z is not None and m is not None
-        plus, minus = (with_weights(local, lambda w, s=s: (s * w).clamp_min(0) * s) for s in (sign, -sign))
-        up, down = (tuple((s * x).clamp_min(0) * s for x in local.inputs) for s in (1, -1))
+        z, (m,) = local.result, given
+        assert m is not None
+        plus, minus = (with_weights(local, functools.partial(_signed, s)) for s in (sign, -sign))
+        up, down = (tuple(_signed(s, x) for x in local.inputs) for s in (1, -1))
         zero = tuple(torch.zeros_like(x) for x in local.inputs)
         total = plus.step.run(up)[0] + minus.step.run(down)[0] - minus.step.run(zero)[0]
         shares = [m * self._stable(z, total)]
@@ -95,6 +100,11 @@ class LrpRules:
         return torch.where(z.isfinite(), ratio, 1.0)
 
 
+def _signed(sign: int, tensor: torch.Tensor) -> torch.Tensor:
+    """Only what has the sign."""
+    return (sign * tensor).clamp_min(0) * sign
+
+
 def gradient(local: Local, given: Given) -> Tensors:
     """Relevance in proportion to contributions; for a softmax a Taylor expansion at the input (AttnLRP)."""
     return vjp(local, local.inputs, given)
@@ -103,10 +113,10 @@ def gradient(local: Local, given: Given) -> Tensors:
 def identity(local: Local, given: Given) -> Tensors:
     """All relevance to the only input; to the inputs of a function of several by their gradients."""
     slopes = vjp(local, local.inputs, given)
-    if len(local.inputs) != 1 or local.outputs[0] is None or not local.inputs[0].is_floating_point():
+    if len(local.inputs) != 1 or given[0] is None or not local.inputs[0].is_floating_point():
         return slopes
-    (x,), y, m = local.inputs, local.number(local.outputs[0]), given[0]
-    ratio = m * safe_ratio(y, x, 0.0)
+    (x,), y = local.inputs, local.number(local.result)
+    ratio = given[0] * safe_ratio(y, x, 0.0)
     return (torch.where((x == 0) | ~x.isfinite() | ~y.isfinite(), slopes[0], ratio),)
 
 
@@ -144,7 +154,7 @@ def with_weights(local: Local, change: Callable[[torch.Tensor], torch.Tensor]) -
 
 
 def relevance(value: torch.Tensor | None, multiplier: torch.Tensor | None) -> torch.Tensor | float:
-    """The sum of value times multiplier; the infinities and huge numbers of masks, whose multipliers are 0, are left out."""
+    """The sum of value times multiplier, without the infinities and huge numbers of masks, whose multipliers are 0."""
     if value is None or multiplier is None:
         return 0.0
     value = value.to(multiplier.dtype)

@@ -150,7 +150,7 @@ def _each_reference(references: torch.Tensor | Sequence[torch.Tensor], points: P
             f"references of shapes {[tuple(r.shape) for r in given]} do not fit inputs of shapes "
             f"{[tuple(x.shape) for x in points]}: each has any number of rows, and rows like the input's"
         )
-    return [each(lambda r, x: r[k].to(x).expand_as(x), given, points) for k in range(len(given[0]))]
+    return [each(lambda r, x: r.to(x).expand_as(x), row, points) for row in zip(*given, strict=True)]
 
 
 def _attribution(attributions: Points, expected: torch.Tensor, names: Sequence[str], run: Run) -> Attribution:

@@ -16,10 +16,10 @@ aten = torch.ops.aten
 
 SHAPE_ONLY = frozenset(
     f"aten::{name}"
-    for name in (
-        "empty_like full_like ones_like rand_like randint_like randn_like zeros_like new_empty new_empty_strided new_full "
-        "new_ones new_zeros"
-    ).split()
+    for name in """
+        empty_like full_like new_empty new_empty_strided new_full new_ones new_zeros ones_like rand_like randint_like
+        randn_like zeros_like
+    """.split()
 )
 """Ops whose result does not depend on the values of their arguments."""
 
@@ -47,6 +47,11 @@ class Recorder(TorchDispatchMode):
         self._known: dict[int, tuple[int, int]] = {}  # identity to slot, and version of the storage then
         self._first: dict[int, torch.Tensor] = {}  # storage to the tensor that it was made for
         self._copies: dict[int, _Copy] = {}  # storage to its elements, once it was written to
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """PyTorch would import its compiler, seconds, to keep it from looking at this mode."""
+        return False
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -150,7 +155,7 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _layout(tensor: torch.Tensor) -> tuple[list[int], list[int], int]:
-    return list(tensor.shape), list(tensor.stride()), tensor.storage_offset()
+    return list(tensor.shape), list(tensor.stride()), int(tensor.storage_offset())
 
 
 def _into(elements: torch.Tensor, place: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -15,28 +15,18 @@ Rule = Callable[[Local, Given], Sequence[torch.Tensor]]
 
 
 class Table:
-    """One entry an op; `views` and `pointwise` serve the ops that PyTorch itself declares to be such and `otherwise` what
-    is left, which the walk names.
+    """One entry an op; `views` and `pointwise` serve the ops that PyTorch itself declares to be such, `otherwise` those
+    that are left, which the walk names.
     """
 
     def __init__(self, *, views: Rule, pointwise: Rule, otherwise: Rule) -> None:
         self.views, self.pointwise, self.otherwise = views, pointwise, otherwise
         self.rules: dict[str, Rule] = {}
 
-    def rule(self, names: str) -> Callable[[Rule], Rule]:
-        """Enter a rule for ops, given as in ``"mul mm"``."""
-
-        def enter(rule: Rule) -> Rule:
+    def enter(self, rules: Mapping[str, Rule]) -> None:
+        """Rules for ops, which are named as in ``"mul mm"``; the last one for an op holds."""
+        for names, rule in rules.items():
             self.rules.update({f"aten::{name}": rule for name in names.split()})
-            return rule
-
-        return enter
-
-    def changed(self, names: str, rule: Rule) -> Table:
-        """A table with another rule for some ops."""
-        table = Table(views=self.views, pointwise=self.pointwise, otherwise=self.otherwise)
-        table.rules = {**self.rules, **{f"aten::{name}": rule for name in names.split()}}
-        return table
 
     def find(self, step: Step) -> Rule | None:
         """The rule of an op; None where there is only `otherwise`."""

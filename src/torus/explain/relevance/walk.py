@@ -9,7 +9,7 @@ import torch
 
 from torus.explain.relevance.local import Local
 from torus.explain.relevance.step import Step
-from torus.explain.relevance.table import Table
+from torus.explain.relevance.table import Rule, Table
 from torus.explain.relevance.tape import Tape
 
 Seen = Callable[[Step, Local, Sequence[torch.Tensor | None], Sequence[torch.Tensor]], None]
@@ -42,7 +42,7 @@ class Walk:
                 found[slot] = found[slot] + multiplier if slot in found else multiplier
         return tuple(found.get(slot, torch.zeros_like(tape.values[slot])) for slot in range(tape.inputs))
 
-    def _rule(self, step: Step):  # type: ignore[no-untyped-def]
+    def _rule(self, step: Step) -> Rule:
         rule = self.table.find(step)
         if rule is None and str(step.op) not in self.without_rule:
             self.without_rule.append(str(step.op))
