@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from torus.explain.function import ModelFunction
+from torus.explain.function import Function, ModelFunction
 
 Programs = MutableMapping[Hashable, Callable[..., Any]]
 
@@ -37,19 +37,21 @@ class Bindings:
     """What a function reads besides its points and its parameters, so that a program can be given it anew.
 
     `tensors` are arguments of the program; `key` is everything else that decides what is captured, None where that
-    cannot be told (then a program serves its own function only).
+    cannot be told (then a program serves its own function only), as for a function that is not a model's.
     """
 
-    def __init__(self, function: ModelFunction) -> None:
+    def __init__(self, function: Function) -> None:
         self.function = function
-        leaves, self._spec = _pytree.tree_flatten((_read(function), function.arguments, function.target))
+        leaves, self._spec = _pytree.tree_flatten(_read(function))
         self._leaves = leaves
         self._lifted = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         self.tensors = tuple(leaves[i] for i in self._lifted)
         self.key = self._key()
 
-    def with_tensors(self, tensors: tuple[torch.Tensor, ...]) -> ModelFunction:
+    def with_tensors(self, tensors: tuple[torch.Tensor, ...]) -> Function:
         """The function with others in the place of `tensors`."""
+        if not isinstance(self.function, ModelFunction):
+            return self.function
         leaves = list(self._leaves)
         for index, tensor in zip(self._lifted, tensors, strict=True):
             leaves[index] = tensor
@@ -57,14 +59,15 @@ class Bindings:
 
     def programs(self) -> Programs:
         """Where the programs of this function are kept."""
-        if self.key is None or not isinstance(self.function.model, torch.nn.Module):
-            return {}
-        return _kept.setdefault(self.function.model, Recent())
+        model = getattr(self.function, "model", None)
+        return {} if self.key is None or model is None else _kept.setdefault(model, Recent())
 
     def _key(self) -> Hashable | None:
         static = [_constant(leaf) for i, leaf in enumerate(self._leaves) if i not in self._lifted]
+        if not isinstance(self.function, ModelFunction) or None in static:
+            return None
         model = self.function.model
-        if None in static or not isinstance(model, torch.nn.Module):
+        if not isinstance(model, torch.nn.Module):
             return None
         return tuple(static), str(self._spec), self.function.examples, id(self.function.layer), state_of(model)
 
@@ -100,9 +103,11 @@ def _held(module: torch.nn.Module) -> list[Hashable]:
     return [(id(t), t.shape, t.dtype, t.device) for t in held]
 
 
-def _read(function: ModelFunction) -> tuple[torch.Tensor, ...]:
-    """The inputs where the points stand for a layer's output: else the points stand for them."""
-    return function.inputs if function.layer is not None else ()
+def _read(function: Function) -> tuple[Any, ...]:
+    """Inputs, arguments and target; no inputs where the points stand for them, and not for a layer's output."""
+    if not isinstance(function, ModelFunction):
+        return ()
+    return function.inputs if function.layer is not None else (), function.arguments, function.target
 
 
 def _constant(leaf: Any) -> Hashable | None:

@@ -16,6 +16,12 @@ from torus.explain.logits import only_needed
 from torus.explain.points import Points, as_points, repeat, repeat_argument, rows
 from torus.explain.target import Target, on_host, pick
 
+Differentiable = Callable[[Points], torch.Tensor]
+"""The number of each of n rows, (n,), by ops that can be differentiated."""
+
+Program = Callable[[Differentiable, Points], Points]
+"""What needs a model's own ops, and not only values and gradients: from these and points to tensors."""
+
 
 class Function(Protocol):
     """A number for each row of points; `examples` is the `b` of `torus.explain.points`."""
@@ -28,6 +34,9 @@ class Function(Protocol):
 
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         """The same, and its gradient with respect to each of the points."""
+
+    def apply(self, program: Program, points: Points) -> Points:
+        """A program of the function at points, run as the function runs: it sees the ops of one copy of the examples."""
 
 
 class ModelFunction:
@@ -86,6 +95,9 @@ class ModelFunction:
                 return values, tuple(torch.zeros_like(tensor) for tensor in points)
             found = torch.autograd.grad(values.sum(), points, materialize_grads=True)
         return values.detach(), found
+
+    def apply(self, program: Program, points: Points) -> Points:
+        return program(self, points)
 
     def __call__(self, points: Points) -> torch.Tensor:
         """The numbers, (n,), differentiable."""

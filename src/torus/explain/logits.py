@@ -29,7 +29,8 @@ def only_needed(
         return arguments, target
     kept = sorted(set(given))
     places = [kept.index(position) for position in given]
-    return arguments | {"logits_to_keep": kept}, (places if isinstance(positions, list) else places[0], target[1])
+    narrowed: Any = (places if isinstance(positions, list) else places[0], target[1])
+    return arguments | {"logits_to_keep": kept}, narrowed
 
 
 def _keeps(model: Callable[..., Any]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from torus.backend import device as tpu
-from torus.explain.function import Function
+from torus.explain.function import Function, Program
 from torus.explain.points import Points, rows
 
 
@@ -61,3 +61,7 @@ class Counted:
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         self.cost.gradients += rows(points)
         return self.function.grad(points)
+
+    def apply(self, program: Program, points: Points) -> Points:
+        self.cost.gradients += rows(points)
+        return self.function.apply(program, points)

@@ -73,13 +73,27 @@ def of_values(method: Found) -> Found:
 METHODS = {
     "saliency": ("torus.explain.gradients", "saliency", "absolute gradient"),
     "input_x_gradient": ("torus.explain.gradients", "input_x_gradient", "input times gradient"),
-    "leave_one_out": ("torus.explain.leave_one_out", "leave_one_out", "change of the value without each feature"),
+    "integrated_gradients": ("torus.explain.integrated", "integrated_gradients", "mean gradient on the path, times it"),
+    "expected_gradients": ("torus.explain.sampled", "expected_gradients", "the same in the mean over random baselines"),
+    "smoothgrad": ("torus.explain.sampled", "smoothgrad", "mean gradient under noise"),
+    "grad_cam": ("torus.explain.cam", "grad_cam", "map of a layer, weighed by mean gradients"),
+    "grad_cam_plus_plus": (
+        "torus.explain.cam",
+        "grad_cam_plus_plus",
+        "the same with positive gradients, each its share",
+    ),
+    "hires_cam": ("torus.explain.cam", "hires_cam", "map of a layer, weighed by gradients at each place"),
+    "layer_cam": ("torus.explain.cam", "layer_cam", "the same with positive gradients"),
     "exact_shapley": ("torus.explain.coalitions.shapley", "exact_shapley", "Shapley values from all coalitions"),
     "shapley_sampling": ("torus.explain.coalitions.shapley", "shapley_sampling", "Shapley values by permutations"),
     "kernel_shap": ("torus.explain.coalitions.kernel", "kernel_shap", "Shapley values by regression"),
     "feature_ablation": ("torus.explain.coalitions.ablation", "feature_ablation", "what is lost without a feature"),
     "occlusion": ("torus.explain.coalitions.occlusion", "occlusion", "what is lost without a window"),
     "lime": ("torus.explain.coalitions.lime", "lime", "coefficients of a linear model nearby"),
+    "deeplift": ("torus.explain.relevance.methods", "deeplift", "changes times multipliers, passed back op by op"),
+    "lrp": ("torus.explain.relevance.methods", "lrp", "relevance passed back op by op: epsilon, gamma or z+ rule"),
+    "attn_lrp": ("torus.explain.relevance.methods", "attn_lrp", "relevance passed back by the rules for transformers"),
+    "leave_one_out": ("torus.explain.leave_one_out", "leave_one_out", "change of the value without each feature"),
 }
 """Name to (module, function, what it is)."""
 

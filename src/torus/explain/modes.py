@@ -10,7 +10,7 @@ import torch
 
 from torus.backend import device as tpu
 from torus.explain.captures import Bindings
-from torus.explain.function import ModelFunction
+from torus.explain.function import Function, Program
 from torus.explain.points import Points
 
 MODES = ("default", "strict", "fused", "compiled")
@@ -24,7 +24,7 @@ class Compiled:
     `torus.explain.captures`. A model whose Python code branches on values is refused by PyTorch's tracer with an error.
     """
 
-    def __init__(self, function: ModelFunction) -> None:
+    def __init__(self, function: Function) -> None:
         self.function = function
         self._bindings = Bindings(function)
         self._programs = self._bindings.programs()
@@ -39,7 +39,10 @@ class Compiled:
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         return self._call("grad", lambda function, points: function.grad(points), points)
 
-    def _call(self, what: Hashable, ask: Callable[[ModelFunction, Points], Any], points: Points) -> Any:
+    def apply(self, program: Program, points: Points) -> Points:
+        return self._call(program, lambda function, points: function.apply(program, points), points)
+
+    def _call(self, what: Hashable, ask: Callable[[Function, Points], Any], points: Points) -> Any:
         tensors = tuple(tensor.detach() for tensor in (*points, *self._bindings.tensors))
         key = what, tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors), self._bindings.key
         if key not in self._programs:
@@ -55,6 +58,11 @@ def _capture(function: Callable[..., Any], tensors: Points) -> Callable[..., Any
     graph = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors)
     backend = "tpu" if tensors[0].device.type == "tpu" else "inductor"
     return torch.compile(graph, backend=backend, fullgraph=True, dynamic=False)
+
+
+def prepared(mode: str) -> Callable[[Function], Function]:
+    """What a mode does to a function before it runs."""
+    return Compiled if mode == "compiled" else lambda function: function
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torus.cli.texts import plural
 from torus.explain import methods
 from torus.explain.chunks import Chunked
+from torus.explain.function import Function, Program
 from torus.explain.methods import Run
 from torus.explain.points import Points, rows, total
 
@@ -40,7 +40,7 @@ def plan(name: str, points: Points, baselines: Points, run: Run, **options: Any)
     The function it sees is the sum of a row's elements, for which everything converges at once.
     """
     rehearsal = _Rehearsal(rows(points))
-    function = rehearsal if run.chunk is None else Chunked(rehearsal, run.chunk)
+    function: Function = rehearsal if run.chunk is None else Chunked(rehearsal, run.chunk)
     methods.method(name)(function, points, baselines, run, **options)
     return Plan(name, rehearsal.values, rehearsal.gradients, rehearsal.calls, rehearsal.largest)
 
@@ -49,8 +49,12 @@ class _Rehearsal:
     """A function of the contract that counts."""
 
     def __init__(self, examples: int) -> None:
-        self.examples = examples
+        self._examples = examples
         self.values = self.gradients = self.calls = self.largest = 0
+
+    @property
+    def examples(self) -> int:
+        return self._examples
 
     def value(self, points: Points) -> torch.Tensor:
         self.values += rows(points)
@@ -60,11 +64,9 @@ class _Rehearsal:
         self.gradients += rows(points)
         return self._counted(points), tuple(torch.ones_like(tensor) for tensor in points)
 
-    def apply(self, program: Callable[..., Points], points: Points) -> Points:
-        """For methods that read the model's own operators: one forward and backward pass."""
+    def apply(self, program: Program, points: Points) -> Points:
         self.gradients += rows(points)
-        self._counted(points)
-        return program(total, points)
+        return program(self._counted, points)
 
     def _counted(self, points: Points) -> torch.Tensor:
         self.calls += 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-Target = int | Sequence[int] | torch.Tensor | Callable[[Any], torch.Tensor] | None
+Target = int | Sequence[int | Sequence[int] | torch.Tensor] | torch.Tensor | Callable[[Any], torch.Tensor] | None
 """None: the output is one number a row. An int, or one for each example (a tensor, a list): a class. A tuple of ints:
 an element of what a row gives, such as ``(position, token)``. A function of the model's output: its result, (n,).
 """
