@@ -168,6 +168,12 @@ def test_mistakes(
     assert words in capsys.readouterr().err
 
 
+def test_two_words_name_a_command_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["explain", "bench", "--help"])
+    assert capsys.readouterr().out.startswith("usage: torus explain bench")
+
+
 def test_its_help_needs_no_pytorch() -> None:
     code = """
 import sys

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 COMMANDS = {
     "cache": ("torus.cli.cache", "look at, check, copy and fill the cache of compiled programs"),
     "explain": ("torus.cli.explain", "say which words, pixels or columns made a model say what it says"),
+    "explain bench": ("torus.cli.explain.bench", "measure an attribution on the CPU and in each mode of the device"),
     "ops": ("torus.cli.ops", "list the operators and how the device runs them"),
 }
-"""Name to (module, help). The module has ``add_arguments(parser)`` and ``run(args) -> exit status``."""
+"""One or two words to (module, help). The module has ``add_arguments(parser)`` and ``run(args) -> exit status``."""
 
 
 class CommandError(Exception):
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="torus", description="Tools for the PyTorch device of torus.")
     chosen = parser.add_subparsers(metavar="COMMAND", required=True)
+    if " ".join(arguments[:2]) in COMMANDS:
+        arguments = [" ".join(arguments[:2]), *arguments[2:]]
     for name, (module, summary) in COMMANDS.items():
         sub = chosen.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if arguments[:1] == [name]:

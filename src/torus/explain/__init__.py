@@ -13,6 +13,7 @@ from torus.explain.methods import Attribution as Attribution
 from torus.explain.methods import Run as Run
 from torus.explain.result import Explanation as Explanation
 from torus.explain.run import explain as explain
+from torus.explain.text import TextExplainer as TextExplainer
 from torus.explain.text import explain_each_token as explain_each_token
 from torus.explain.text import explain_text as explain_text
 from torus.explain.text import plan_text as plan_text
@@ -24,6 +25,7 @@ __all__ = [
     "Explanation",
     "Function",
     "Run",
+    "TextExplainer",
     "explain",
     "explain_each_token",
     "explain_text",

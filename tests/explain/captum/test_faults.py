@@ -101,26 +101,26 @@ def test_integrated_gradients_in_float64_have_weights_of_float32():
 
 
 def test_kernel_shap_of_one_feature_fails():
-    with pytest.raises(Exception):  # noqa: B017  which one depends on scikit-learn
+    with pytest.raises(ValueError, match="Simplex"):
         attr.KernelShap(lambda x: x.sum(1)).attribute(draw(1, 4), feature_mask=torch.zeros(1, 4, dtype=torch.long))
 
 
 def test_ablation_of_a_language_model_takes_one_row_at_a_time():
     text = tokenizer()
     wrapped = attr.LLMAttribution(attr.FeatureAblation(built(language_model)), text)
-    with pytest.raises(Exception):  # noqa: B017
+    with pytest.raises(RuntimeError, match="Expected size 2 but got size 1"):
         wrapped.attribute(attr.TextTokenInput(words(9, 14, 15), text), target=words(5, 35), perturbations_per_eval=2)
 
 
 def test_layer_permutation_picks_the_target_twice():
     net = built(lambda: nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)))
-    with pytest.raises((AssertionError, IndexError)):
+    with pytest.raises(AssertionError, match="Cannot choose target"):
         attr.LayerFeaturePermutation(net, net[1]).attribute(draw(3, 5), target=1)
 
 
 def test_layer_ablation_does_not_repeat_targets():
     net = built(lambda: nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)))
-    with pytest.raises((AssertionError, IndexError, RuntimeError)):
+    with pytest.raises(AssertionError, match="not valid"):
         attr.LayerFeatureAblation(net, net[1]).attribute(
             draw(3, 5), target=torch.tensor([0, 1, 2]), perturbations_per_eval=2
         )
@@ -136,7 +136,7 @@ def test_similarity_compares_with_a_tensor_on_the_cpu():
 
 def test_similarity_of_one_layer_fails(tmp_path):
     net = built(lambda: nn.Sequential(nn.Linear(5, 4), nn.ReLU()))
-    with pytest.raises((AssertionError, AttributeError, RuntimeError)):
+    with pytest.raises(AttributeError, match="'list' object"):
         SimilarityInfluence(net, ["1"], draw(4, 5), str(tmp_path), batch_size=2).influence(draw(2, 5), top_k=1)
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.explain.text.models import byte_tokenizer, classifier, decoder, word_tokenizer
-from torus.explain.text import explain_each_token, explain_text, plan_text
+from torus.explain import modes
+from torus.explain.text import TextExplainer, explain_each_token, explain_text, plan_text
 from torus.explain.text.task import task
 
 PROMPT = "A bird, in a tree."
@@ -164,11 +166,38 @@ def test_on_the_device_a_text_of_another_length_runs_the_programs_that_are_there
     torch.testing.assert_close(torch.tensor(found.scores), torch.tensor(expected.scores), rtol=1e-5, atol=1e-5)
 
 
-def test_compiled_whole(device: str) -> None:
+def test_compiled_whole_once_for_all_texts_of_a_length(device: str) -> None:
     tokenizer, model = byte_tokenizer(), decoder(num_hidden_layers=1)
-    expected = explain_text(model, tokenizer, CHAT, "y", by="sentence")
-    found = explain_text(model.to(device), tokenizer, CHAT, "y", by="sentence", mode="compiled")
-    torch.testing.assert_close(torch.tensor(found.scores), torch.tensor(expected.scores), rtol=1e-5, atol=1e-5)
+    texts = [("One two. Three four.", "y"), ("A bird! In a tree.", "n")]
+    expected = [explain_text(model, tokenizer, *text, by="sentence").scores for text in texts]
+    explainer = TextExplainer(model.to(device), tokenizer)
+    for text, scores in zip(texts, expected):
+        found = explainer.explain(*text, by="sentence", mode="compiled")
+        torch.testing.assert_close(torch.tensor(found.scores), torch.tensor(scores), rtol=1e-5, atol=1e-5)
+    assert found.certificate.compiles == 0
+
+
+@pytest.mark.parametrize("method", ["leave_one_out", "input_x_gradient"])
+def test_an_explainer_captures_once_for_all_texts_of_a_length(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    captured = []
+
+    def capture(function: Any, tensors: Any) -> Any:
+        captured.append(make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*tensors))
+        return captured[-1]
+
+    monkeypatch.setattr(modes, "_capture", capture)
+    tokenizer, model = byte_tokenizer(), decoder(num_hidden_layers=1)
+    explainer = TextExplainer(model, tokenizer)
+    for prompt, target in ((PROMPT, "yes"), ("No bird in a box!", "no")):
+        for call, alone in ((explainer.explain, explain_text), (explainer.each_token, explain_each_token)):
+            found = call(prompt, target, method=method, mode="compiled")
+            expected = alone(model, tokenizer, prompt, target, method=method)
+            torch.testing.assert_close(
+                torch.as_tensor(found.scores), torch.as_tensor(expected.scores), rtol=1e-4, atol=1e-5
+            )
+        if prompt == PROMPT:
+            first = len(captured)
+    assert len(captured) == first
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ CASES = Table()
 def _(s: Setup) -> Any:
     @metrics.infidelity_perturb_func_decorator(multiply_by_inputs=False)  # type: ignore[untyped-decorator]
     def nearby(x: torch.Tensor) -> torch.Tensor:
-        return x - 0.05 * torch.randn_like(x)
+        return x - 0.5 * torch.randn_like(x)
 
     given = attr.Saliency(s.model).attribute(s.x, target=s.target, abs=False)
     return metrics.infidelity(s.model, nearby, s.x, given, target=s.target, n_perturb_samples=4, normalize=True)

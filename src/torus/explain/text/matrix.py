@@ -10,7 +10,7 @@ import torch
 from torus.explain import modes
 from torus.explain.certificate import Certificate
 from torus.explain.chunks import Chunked
-from torus.explain.function import Program
+from torus.explain.function import ModelFunction
 from torus.explain.leave_one_out import leave_one_out
 from torus.explain.measure import Counted, measured
 from torus.explain.methods import Run
@@ -18,7 +18,7 @@ from torus.explain.points import Points
 from torus.explain.report.reported import Reported
 from torus.explain.run import certify
 from torus.explain.text.presence import Presence
-from torus.explain.text.run import explain_task, features, rows_per_call, split
+from torus.explain.text.run import explain_task, presence_of, rows_per_call, split
 from torus.explain.text.scores import NextTokens
 from torus.explain.text.spans import Span
 from torus.explain.text.task import Task, task
@@ -64,55 +64,54 @@ def explain_each_token(
     what = task(model, tokenizer, prompt, target, **asked)
     if not isinstance(what.score, NextTokens):
         raise ValueError("the model does not continue texts: there are no tokens to explain one by one")
-    if method == "leave_one_out" and options.get("mode") != "compiled":  # what is compiled has one number a row
-        return _together(what, what.score, chunk or rows_per_call(what), **options)
+    if method == "leave_one_out":
+        return _together(what, chunk or rows_per_call(what), **options)
     return _in_turn(what, what.score, method, chunk=chunk, **options)
 
 
-class _EachToken:
-    """The scores of all tokens, (n, tokens), as a function of which segments are there."""
+class _EachToken(ModelFunction):
+    """The scores of all tokens, (n, tokens and filling), as a function of which segments are there."""
 
-    examples = 1
+    def __init__(self, presence: Presence, points: Points) -> None:
+        super().__init__(presence, points, _all_of_them)  # the target tells its programs from those of the sum
+        self._each = presence.each
 
-    def __init__(self, presence: Presence, score: NextTokens) -> None:
-        self.presence, self.score = presence, score
-
-    def value(self, points: Points) -> torch.Tensor:
-        with torch.no_grad():
-            return self.score.each(self.presence.texts(points[0]))[:, : self.score.count]
-
-    def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
-        raise TypeError("the scores of all tokens have no single gradient")
-
-    def apply(self, program: Program, points: Points) -> Points:
-        raise TypeError("the scores of all tokens are no single number to take apart")
+    def __call__(self, points: Points) -> torch.Tensor:
+        return self._each(*points)
 
 
-def _together(
-    what: Task, score: NextTokens, chunk: int, *, mode: str = "default", tol: float = 1e-3, seed: int = 0
-) -> TokenMatrix:
+def _all_of_them(output: torch.Tensor) -> torch.Tensor:
+    return output
+
+
+def _together(what: Task, chunk: int, *, mode: str = "default", tol: float = 1e-3, seed: int = 0) -> TokenMatrix:
     """All tokens at once: the model gives the score of each of them for every row."""
-    presence = Presence(score, what.ids, what.replaced, what.segments, features(what, "leave_one_out"))
+    presence = presence_of(what, "leave_one_out")
     points = (torch.ones(1, presence.features).to(what.ids.device),)
-    function = _EachToken(presence, score)
+    function = _EachToken(presence, points)
     run = Run(tolerance=tol, seed=seed)
     with modes.running(mode):
         values = function.value(points)
         with measured(what.ids.device) as cost:
-            prepared = Counted(Chunked(function, chunk), cost)
+            prepared = Counted(Chunked(modes.Compiled(function) if mode == "compiled" else function, chunk), cost)
             found = leave_one_out(prepared, points, tuple(map(torch.zeros_like, points)), run)
-        per_token = found.attributions[0][0].T[:, : len(what.segments)].cpu()
+        per_token = found.attributions[0][0].T[: what.tokens.generated, : len(what.segments)].cpu()
     certified = certify("leave_one_out", found, cost, run, points, mode)
     return TokenMatrix(
-        what.tokens, what.segments.spans, per_token, tuple(values[0].tolist()), (certified,), what.question
+        what.tokens,
+        what.segments.spans,
+        per_token,
+        tuple(values[0, : what.tokens.generated].tolist()),
+        (certified,),
+        what.question,
     )
 
 
 def _in_turn(what: Task, score: NextTokens, method: str, **options: Any) -> TokenMatrix:
     """Token by token, with a score of one token each."""
     found = []
-    for place, token in zip(score.places.tolist()[: score.count], score.tokens.tolist()):
-        one = NextTokens(what.model, [place], [token], kind=score.kind, prefix=score.prefix)
+    for place, token in zip(score.places.tolist()[: what.tokens.generated], score.tokens.tolist()):
+        one = what.kept.of(NextTokens(what.model, [place], [token], kind=score.kind, prefix=score.prefix))
         found.append(explain_task(replace(what, score=one), method, **options))
     return TokenMatrix(
         what.tokens,

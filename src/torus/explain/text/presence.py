@@ -25,6 +25,7 @@ class Presence(nn.Module):
     ):
         super().__init__()
         self.score, self.features = score, features
+        self.reusable: bool = getattr(score, "reusable", True)
         index = torch.full((ids.shape[1],), features)  # the last column stands for tokens that are always there
         of_token = torch.tensor(segments.of_token)
         index[: len(of_token)] = torch.where(of_token < 0, features, of_token)
@@ -36,6 +37,11 @@ class Presence(nn.Module):
         """The ids of each row, (n, length)."""
         there = torch.nn.functional.pad(presence, (0, 1), value=1.0)[:, self.index] >= 0.5
         return torch.where(there, self.ids, self.replacement)
+
+    def each(self, presence: torch.Tensor) -> torch.Tensor:
+        """The summands of a score that is a sum, (n, summands)."""
+        found: torch.Tensor = self.score.each(self.texts(presence))  # type: ignore[operator]
+        return found
 
     def forward(self, presence: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.score(self.texts(presence))

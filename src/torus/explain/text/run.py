@@ -58,7 +58,8 @@ def explain_text(
             of `prompt` is compared with; `score`, "log_prob", "logit" or "prob"; `by`, "token", "word", "sentence",
             "line", "paragraph" or spans of characters; `replacement`, the token in the place of what is left out (mask,
             padding or unknown token if not given); `explain_continuation`, attribute to generated tokens too;
-            `share_prefix`, run what comes before the first segment once; and those of `explain`.
+            `share_prefix`, run what comes before the first segment once; and those of `explain`. `kept` is for
+            `torus.explain.text.explainer.TextExplainer`.
 
     Raises:
         ValueError: an argument does not fit; the message says which and what does.
@@ -158,8 +159,13 @@ def features(what: Task, method: str) -> int:
     return count if method in _NO_DUMMIES else rounded(count)
 
 
+def presence_of(what: Task, method: str) -> Presence:
+    """The text as a function of its segments."""
+    return what.kept.of(Presence(what.score, what.ids, what.replaced, what.segments, features(what, method)))
+
+
 def _explain_presence(what: Task, method: str, **options: Any) -> Any:
-    presence = Presence(what.score, what.ids, what.replaced, what.segments, features(what, method))
+    presence = presence_of(what, method)
     there = torch.ones(1, presence.features).to(what.ids.device)
     return explain(presence, there, method=method, **options)
 
@@ -181,7 +187,7 @@ def _shapes(what: Task, method: str) -> Points:
 
 
 _ASKED = frozenset(
-    ("against", "generate", "similar_to", "score", "by", "replacement", "explain_continuation", "share_prefix")
+    ("against", "generate", "similar_to", "score", "by", "replacement", "explain_continuation", "share_prefix", "kept")
 )
 
 

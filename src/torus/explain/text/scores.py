@@ -43,11 +43,11 @@ class NextTokens(nn.Module):
         if kind not in KINDS:
             raise ValueError(f"there is no score {kind!r}; there are {', '.join(KINDS)}")
         self.model, self.kind, self.prefix = model, kind, prefix
-        self.count = len(tokens)
+        self.reusable = prefix is None
         for name, values in (("places", places), ("tokens", tokens), ("against", against or tokens)):
             self.register_buffer(name, self._filled(values), persistent=False)
         weights = torch.zeros(len(self.places))
-        weights[: self.count] = 1
+        weights[: len(tokens)] = 1
         self.register_buffer("weights", weights.to(_device(model)), persistent=False)
         self.contrastive = against is not None
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from torus.explain.text import scores
+from torus.explain.text.kept import Kept
 from torus.explain.text.lengths import padded, rounded
 from torus.explain.text.prefix import Prefix, shareable
 from torus.explain.text.segments import Segments, segments
@@ -32,6 +33,7 @@ class Task:
     prefix: int
     question: str
     replacement: str
+    kept: Kept
 
 
 def task(
@@ -48,6 +50,7 @@ def task(
     replacement: str | int | None = None,
     explain_continuation: bool = False,
     share_prefix: bool = True,
+    kept: Kept | None = None,
 ) -> Task:
     """See `torus.explain.text.run.explain_text`."""
     tokenizer = as_tokenizer(tokenizer)
@@ -59,10 +62,17 @@ def task(
         tokens, rivals, question = _continuation(
             model, tokenizer, prompt_tokens, target, against, generate, explain_continuation
         )
-        return _causal(model, tokenizer, tokens, rivals, question, score or "log_prob", by, substitute, share_prefix)
+        found = _causal(model, tokenizer, tokens, rivals, question, score or "log_prob", by, substitute, share_prefix)
+        return _keeping(found, kept)
     if generate:
         raise ValueError("this model does not generate text; its target is a class, or `similar_to` a text")
-    return _encoder(model, tokenizer, prompt_tokens, target, against, similar_to, score or "logit", by, substitute)
+    found = _encoder(model, tokenizer, prompt_tokens, target, against, similar_to, score or "logit", by, substitute)
+    return _keeping(found, kept)
+
+
+def _keeping(found: Task, kept: Kept | None) -> Task:
+    """With the score that was kept of an earlier text of these shapes."""
+    return found if kept is None else replace(found, score=kept.of(found.score), kept=kept)
 
 
 def is_causal(model: Any) -> bool:
@@ -143,6 +153,7 @@ def _causal(
         length,
         f"{_words(kind)} {question}",
         tokenizer.decode([substitute]),
+        Kept(),
     )
 
 
@@ -170,7 +181,7 @@ def _encoder(
         question = f"{_words(kind)} of {_label(model, chosen)}"
         question += "" if rival is None else f" rather than {_label(model, rival)}"
     name = tokenizer.decode([substitute])
-    return Task(model, tokens, found, score, ids, replaced, 0, question, name)
+    return Task(model, tokens, found, score, ids, replaced, 0, question, name, Kept())
 
 
 def _inputs(
