@@ -91,6 +91,14 @@ def test_the_command(tmp_path, capsys, device):
     assert main(["--only", "no such case", "--quiet"]) == 2
 
 
+def test_compiled_cells_are_compiled(device):
+    (saliency,) = (case for case in all_cases() if case.id == "mlp:Saliency")
+    strict, compiled = cells(saliency, ("strict", "compiled"))
+    assert compiled.status == "ok" and compiled.graphs == 1 and compiled.programs < strict.programs
+    (eager,) = cells(Case("eager", "mlp", lambda s: s.x + 1, ("Saliency",)), ("compiled",))
+    assert eager.status == "miss" and eager.note == "nothing was compiled"
+
+
 def test_the_exit_status_of_a_miss(monkeypatch, device):
     wrong = Case("wrong", "mlp", lambda s: s.x + (s.device.type != "cpu"), ("Saliency",))
     monkeypatch.setattr("torus.explain.matrix.cases.all_cases", lambda: [wrong])

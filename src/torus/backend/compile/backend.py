@@ -19,7 +19,8 @@ from torus.backend.compile.nodes import find_rule
 from torus.backend.compile.options import Options
 from torus.backend.compile.region import Region
 
-trace_rules.add("torus")  # Dynamo does not look into the device's own functions
+for _package in ("torus.backend", "torus.runtime", "torus.settings"):
+    trace_rules.add(_package)  # Dynamo does not look into the device's own functions; the rest may be compiled
 pytorch.install()
 precision.install()
 flex_attention.accept_device()

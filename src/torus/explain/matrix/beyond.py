@@ -164,7 +164,7 @@ def _gates(s: Setup, name: str) -> Any:
 
 
 for _name in ("BinaryConcreteStochasticGates", "GaussianStochasticGates"):
-    CASES.case(_name, "mlp")(partial(_gates, name=_name))
+    CASES.case(_name, "mlp", uses_model=False)(partial(_gates, name=_name))
 
 
 @CASES.case("visualization", "cnn", needs="matplotlib")

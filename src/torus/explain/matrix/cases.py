@@ -35,7 +35,10 @@ NOT_RUN = {
 
 @dataclass(frozen=True)
 class Case:
-    """`run` gives tensors. `covers` are the public names that it uses, `needs` a package besides Captum."""
+    """`run` gives tensors. `covers` are the public names that it uses, `needs` a package besides Captum.
+
+    One that uses the model must have a graph compiled in the mode "compiled".
+    """
 
     name: str
     model: str
@@ -43,6 +46,7 @@ class Case:
     covers: tuple[str, ...]
     limit: float = LIMIT
     needs: str | None = None
+    uses_model: bool = True
 
     @property
     def id(self) -> str:
@@ -59,13 +63,19 @@ class Table(list[Case]):
     """A list of cases with a decorator that adds to it."""
 
     def case(
-        self, name: str, *models: str, covers: tuple[str, ...] = (), limit: float = LIMIT, needs: str | None = None
+        self,
+        name: str,
+        *models: str,
+        covers: tuple[str, ...] = (),
+        limit: float = LIMIT,
+        needs: str | None = None,
+        uses_model: bool = True,
     ) -> Callable[[Callable[[Setup], Any]], Callable[[Setup], Any]]:
         """Add the function as a case on these models; its name begins with the public name that it is about."""
 
         def add(run: Callable[[Setup], Any]) -> Callable[[Setup], Any]:
             for model in models:
-                self.append(Case(name, model, run, (name.split(":")[0], *covers), limit, needs))
+                self.append(Case(name, model, run, (name.split(":")[0], *covers), limit, needs, uses_model))
             return run
 
         return add

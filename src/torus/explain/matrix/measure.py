@@ -31,6 +31,7 @@ class Cell:
 
     Where that is above the limit, `exact_error` and `cpu_error` are those of the device and the CPU against float64.
     `first` and `seconds` are the times of the first and the second run, programs and memory those of the second.
+    `graphs` were compiled in both.
     """
 
     case: str
@@ -46,6 +47,7 @@ class Cell:
     seconds: float | None = None
     programs: int | None = None
     fallbacks: int | None = None
+    graphs: int | None = None
     peak_memory: int | None = None
     note: str = ""
 
@@ -96,11 +98,14 @@ def _fill(cell: Cell, case: Case, reference: Reference) -> None:
         return
     cell.status = "ok" if judged.right else "miss"
     cell.error, cell.exact_error, cell.cpu_error = judged.error, judged.exact_error, judged.cpu_error
+    if cell.mode == "compiled" and case.uses_model and not cell.graphs:
+        cell.status, cell.note = "miss", "nothing was compiled"
 
 
 def _twice(cell: Cell, case: Case) -> Iterator[list[torch.Tensor]]:
     """The results of two runs: what was recorded or compiled in the first may be what runs in the second."""
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     with in_mode(cell.mode):
         world = setup(case.model, "tpu", torch.float32, cell.mode == "compiled")
         for attempt in range(2):
@@ -110,6 +115,7 @@ def _twice(cell: Cell, case: Case) -> Iterator[list[torch.Tensor]]:
             yield results
         cell.programs, cell.fallbacks = cost.counted["programs"], cost.counted["fallbacks"]
         cell.peak_memory = cost.peak_memory
+        cell.graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 @contextlib.contextmanager
