@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torus.backend.compile.dynamic.extents import Extents, Unpadded, agree, broadcast, masked
+from torus.backend.compile.dynamic.extents import Unpadded, agree, broadcast, masked
 from torus.backend.compile.dynamic.run import PaddedRun, Results, axes, given, handles, operand_nodes, with_array
 from torus.backend.lowering.lazy import jnp
 
@@ -152,22 +152,18 @@ def order(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) ->
     return run.plain(node, args, kwargs), [found, found]
 
 
-def _zero_outside(run: PaddedRun, node: Any, args: list[Any]) -> tuple[list[Any], Extents]:
-    """The first two arguments of a convolution, images, with zeros where the padding of a convolution has them."""
-    for source in node.args[:2]:
-        run.compact(source)
-    images = list(args)
-    for i, source in enumerate(node.args[:2]):
-        extents = run.of(source)
-        images[i] = with_array(args[i], masked(run.values[source], extents, range(len(extents)), 0))
-    return images, run.of(node.args[0])
+def _zero_outside(run: PaddedRun, source: Any, first: int) -> Any:
+    """The operand of an image that is zero outside of its dimensions from `first` on, as a convolution pads it."""
+    run.compact(source)
+    image, extents = run.operand(source), run.of(source)
+    return with_array(image, masked(image.array, extents, range(first, len(extents)), 0))
 
 
 @handles("convolution")
 def convolution(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Results:
-    """Over images whose number or sizes are dynamic; what lies outside of them is zero."""
-    args, image = _zero_outside(run, node, args)
-    if image[1] is not None or any(run.of(node.args[1])):
+    """Over images whose number or sizes are dynamic."""
+    args = [_zero_outside(run, node.args[0], 2), *args[1:]]
+    if run.of(node.args[0])[1] is not None or any(run.of(node.args[1])):
         raise Unpadded("a convolution with a dynamic number of channels, or a dynamic kernel")
     return run.plain(node, args, kwargs), [run.extents_of(node.meta["val"])]
 
@@ -175,8 +171,8 @@ def convolution(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, An
 @handles("convolution_backward")
 def convolution_backward(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Results:
     """The gradients of weight and bias sum over images and places; those that do not count give nothing."""
-    args, gradient = _zero_outside(run, node, args)
-    image = run.of(node.args[1])
+    args = [_zero_outside(run, node.args[0], 0), _zero_outside(run, node.args[1], 0), *args[2:]]
+    gradient, image = run.of(node.args[0]), run.of(node.args[1])
     if gradient[1] is not None or image[1] is not None or any(run.of(node.args[2])):
         raise Unpadded("a convolution with a dynamic number of channels, or a dynamic kernel")
     results = run.plain(node, args, kwargs)
