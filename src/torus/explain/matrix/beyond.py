@@ -100,8 +100,9 @@ def _influence(s: Setup, name: str) -> Any:
     if name == "TracInCP":
         tool = influence.TracInCP(s.model, data, [weights], loss_fn=each, **common)
     elif name == "NaiveInfluenceFunction":
+        # Of the module: it takes second derivatives, which AOTAutograd does not have, on any backend.
         tool = influence.NaiveInfluenceFunction(
-            s.model, data, weights, layers=["out"], hessian_reg=0.1, loss_fn=each, **common
+            s.net, data, weights, layers=["out"], hessian_reg=0.1, loss_fn=each, **common
         )
     else:
         more = {"nearest_neighbors": _Nearest(), "projection_dim": 20} if name == "TracInCPFastRandProj" else {}
@@ -113,7 +114,7 @@ def _influence(s: Setup, name: str) -> Any:
 
 
 for _name in ("TracInCP", "TracInCPFast", "TracInCPFastRandProj", "NaiveInfluenceFunction"):
-    CASES.case(_name, "mlp")(partial(_influence, name=_name))
+    CASES.case(_name, "mlp", uses_model=_name != "NaiveInfluenceFunction")(partial(_influence, name=_name))
 
 
 class _Rows(torch.utils.data.Dataset[torch.Tensor]):
