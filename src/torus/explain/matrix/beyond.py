@@ -17,14 +17,20 @@ from torus.explain.matrix.models import Setup
 CASES = Table()
 
 
-@CASES.case("infidelity", "mlp", "cnn", covers=("infidelity_perturb_func_decorator",))
-def _(s: Setup) -> Any:
+def _infidelity(s: Setup, **options: Any) -> Any:
+    """Of absolute gradients, which are no good explanation: what is left of a good one are rounding errors."""
+
     @metrics.infidelity_perturb_func_decorator(multiply_by_inputs=False)  # type: ignore[untyped-decorator]
     def nearby(x: torch.Tensor) -> torch.Tensor:
         return x - 0.5 * torch.randn_like(x)
 
-    given = attr.Saliency(s.model).attribute(s.x, target=s.target, abs=False)
-    return metrics.infidelity(s.model, nearby, s.x, given, target=s.target, n_perturb_samples=4, normalize=True)
+    given = attr.Saliency(s.model).attribute(s.x, target=s.target)
+    return metrics.infidelity(s.model, nearby, s.x, given, target=s.target, n_perturb_samples=4, **options)
+
+
+_decorator = ("infidelity_perturb_func_decorator",)
+CASES.case("infidelity", "mlp", "cnn", covers=_decorator)(_infidelity)
+CASES.case("infidelity: normalized", "mlp", covers=_decorator)(partial(_infidelity, normalize=True))
 
 
 @CASES.case("sensitivity_max", "mlp", "cnn")
@@ -94,8 +100,9 @@ def _influence(s: Setup, name: str) -> Any:
     if name == "TracInCP":
         tool = influence.TracInCP(s.model, data, [weights], loss_fn=each, **common)
     elif name == "NaiveInfluenceFunction":
+        # Of the module: it takes second derivatives, which AOTAutograd does not have, on any backend.
         tool = influence.NaiveInfluenceFunction(
-            s.model, data, weights, layers=["out"], hessian_reg=0.1, loss_fn=each, **common
+            s.net, data, weights, layers=["out"], hessian_reg=0.1, loss_fn=each, **common
         )
     else:
         more = {"nearest_neighbors": _Nearest(), "projection_dim": 20} if name == "TracInCPFastRandProj" else {}
@@ -107,7 +114,7 @@ def _influence(s: Setup, name: str) -> Any:
 
 
 for _name in ("TracInCP", "TracInCPFast", "TracInCPFastRandProj", "NaiveInfluenceFunction"):
-    CASES.case(_name, "mlp")(partial(_influence, name=_name))
+    CASES.case(_name, "mlp", uses_model=_name != "NaiveInfluenceFunction")(partial(_influence, name=_name))
 
 
 class _Rows(torch.utils.data.Dataset[torch.Tensor]):
