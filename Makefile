@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup venv demo test test-fast test-conformance test-cpp test-asan test-tsan lint format bench clean distclean
+.PHONY: help setup venv demo test test-fast test-conformance test-captum test-cpp test-asan test-tsan lint format bench clean distclean
 
 VENV ?= .venv
 PYTHON ?= python3
@@ -61,6 +61,10 @@ test-fast: setup ## the tests that are not marked slow (under five minutes)
 test-conformance: setup ## PyTorch's operator database against the device: hours; ONLY=regex and SHARD=1/4 take parts of it
 	TORUS_CONFORMANCE=full TORUS_CONFORMANCE_ONLY='$(ONLY)' TORUS_CONFORMANCE_SHARD='$(SHARD)' TORUS_CPU_FALLBACK=silent \
 	  $(TESTS) -n $(JOBS) $(PYTEST_ARGS) tests/conformance
+
+test-captum: setup ## Captum's own configurations in every mode, and the matrix of its methods: an hour; ONLY and SHARD as above
+	TORUS_CAPTUM=full TORUS_CAPTUM_ONLY='$(ONLY)' TORUS_CAPTUM_SHARD='$(SHARD)' $(TESTS) -n $(JOBS) $(PYTEST_ARGS) tests/explain/captum
+	OMP_NUM_THREADS=1 $(PY) -m torus.explain.matrix --only '$(ONLY)' --json reports/captum.json --html reports/captum.html
 
 test-cpp: setup ## unit tests of the C++ core, below Python
 	bash scripts/test_cpp.sh

@@ -13,11 +13,34 @@ SANITIZERS = {
 }
 sanitizer = SANITIZERS.get(os.environ.get("TORUS_SANITIZE", ""), [])
 
+
+def sources() -> list[str]:
+    """The files to compile. With TORUS_BUILD_UNITS=n they are taken together into n, each of which reads PyTorch's
+    headers, most of the work, once: quicker where everything is compiled, slower where one file has changed.
+    """
+    files = sorted(Path("csrc").glob("*.cpp"))
+    count = int(os.environ.get("TORUS_BUILD_UNITS", "0"))
+    if not count:
+        return [str(file) for file in files]
+    units: list[list[Path]] = [[] for _ in range(count)]
+    for file in sorted(files, key=lambda file: -file.stat().st_size):
+        min(units, key=lambda unit: sum(other.stat().st_size for other in unit)).append(file)
+    return [_unit(Path(f"build/units/unit{index}.cpp"), unit) for index, unit in enumerate(units)]
+
+
+def _unit(path: Path, files: list[Path]) -> str:
+    text = "".join(f'#include "{file.resolve()}"\n' for file in sorted(files))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+    return str(path)
+
+
 setup(
     ext_modules=[
         CppExtension(
             "torus._C",
-            sorted(str(p) for p in Path("csrc").glob("*.cpp")),
+            sources(),
             extra_compile_args=[
                 "-std=c++20",
                 "-O2",

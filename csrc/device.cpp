@@ -7,7 +7,7 @@
 namespace torus {
 namespace {
 
-std::atomic<int> count{1};
+std::atomic<int> devices_there{1};
 thread_local c10::DeviceIndex current = 0;
 
 void check(c10::DeviceIndex index) {
@@ -19,11 +19,11 @@ void check(c10::DeviceIndex index) {
 } // namespace
 
 c10::DeviceIndex device_count() {
-  return static_cast<c10::DeviceIndex>(count.load(std::memory_order_relaxed));
+  return static_cast<c10::DeviceIndex>(devices_there.load(std::memory_order_relaxed));
 }
 
 void set_device_count(c10::DeviceIndex value) {
-  count.store(value, std::memory_order_relaxed);
+  devices_there.store(value, std::memory_order_relaxed);
 }
 
 c10::DeviceIndex current_device() {

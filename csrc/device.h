@@ -7,6 +7,8 @@
 
 namespace torus {
 
+constexpr int kMaxDevices = 128;
+
 c10::DeviceIndex device_count();
 void set_device_count(c10::DeviceIndex count);
 c10::DeviceIndex current_device();

@@ -198,7 +198,8 @@ bool names_result_options(const c10::Argument& argument) {
   return argument.kwarg_only() && (name == "dtype" || name == "layout" || name == "device" || name == "pin_memory");
 }
 
-// Whether `variant` has the arguments of `base`, with `extra` (written ones) after them.
+// Whether `variant` has the arguments of `base`, with written ones after them. An out= form writes the arguments that
+// `base` writes, too.
 bool is_variant(const c10::FunctionSchema& base, const c10::FunctionSchema& variant, bool out) {
   const bool factory = base.argumentIndexWithName("device").has_value();
   std::vector<c10::Argument> wanted;
@@ -212,7 +213,7 @@ bool is_variant(const c10::FunctionSchema& base, const c10::FunctionSchema& vari
     return false;
   }
   for (size_t i = 0; i < wanted.size(); ++i) {
-    if (!same_argument(wanted[i], got[i]) || (out && writes(got[i]))) {
+    if (!same_argument(wanted[i], got[i]) || (out && writes(got[i]) != writes(wanted[i]))) {
       return false;
     }
   }
@@ -360,10 +361,18 @@ std::vector<std::string> register_rule(const RuleTraits& rule) {
   const bool in_place = std::any_of(schema.arguments().begin(), schema.arguments().end(), writes);
   const bool copies = rule.name == "aten::_copy_from";
   register_kernel(*base, in_place ? OpForm::kInPlace : OpForm::kFunctional, rule, !in_place && !copies, *base, names);
+  auto& overloads = registration().overloads;
   if (in_place) {
+    // An op that writes some of its arguments has an out= form where PyTorch also has it without these writes.
+    const auto pure = dispatcher.findSchema({base_name.name + "_functional", base_name.overload_name});
+    for (const auto& name : overloads[base_name.name]) {
+      const auto op = dispatcher.findSchema(name);
+      if (pure.has_value() && op.has_value() && is_variant(schema, op->schema(), true)) {
+        register_kernel(*op, OpForm::kOut, rule, true, *pure, names);
+      }
+    }
     return names;
   }
-  auto& overloads = registration().overloads;
   for (const auto& name : overloads[base_name.name + "_"]) {
     const auto op = dispatcher.findSchema(name);
     if (op.has_value() && name.overload_name == base_name.overload_name && is_variant(schema, op->schema(), false)) {

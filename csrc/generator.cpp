@@ -14,7 +14,6 @@ namespace torus {
 namespace {
 
 constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
-constexpr int kMaxDevices = 128;
 
 } // namespace
 

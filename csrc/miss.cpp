@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "cpu_sizes.h"
 #include "meta.h"
 #include "program.h"
 #include "python_values.h"
@@ -250,6 +251,9 @@ std::unique_ptr<Entry> make_entry(const Signature& signature, const c10::Operato
   std::optional<torch::jit::Stack> results;
   if (info.functional.has_value()) {
     results = call_meta(*info.functional, info, args);
+  }
+  if (results.has_value()) {
+    take_cpu_sizes(info, args, *results);
   }
   if (info.form == OpForm::kInPlace) {
     check_in_place(op, info, args, results);

@@ -116,8 +116,8 @@ class Signature {
 // Whether a scalar argument has the value that its op's schema gives it, kind of number included.
 bool is_usual(const ArgInfo& info, const c10::IValue& value);
 
-// Precision of float32 matmul and convolution: 0 "default", 1 "high", 2 "highest"; -1 follows
-// torch.set_float32_matmul_precision.
+// Precision of float32 matmul and convolution: 0 "default", 1 "high", 2 "highest", and what Python has for higher
+// numbers; -1 follows torch.set_float32_matmul_precision, which has the first three.
 int precision();
 void set_precision(int value);
 

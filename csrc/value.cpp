@@ -7,10 +7,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "device.h"
+
 namespace torus {
 namespace {
-
-constexpr int kMaxDevices = 128;
 
 struct LayoutKey {
   c10::ScalarType dtype;

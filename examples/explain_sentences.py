@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sentences.progress import Stage
+from torus.cli.progress import Stage
 
 PAIRS = (
     ("A man is playing a guitar on stage.", "Someone performs music for an audience."),

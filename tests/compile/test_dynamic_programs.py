@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -126,3 +127,26 @@ def test_results_have_no_gaps_in_memory(device: str) -> None:
         result = product(x.to(device))
         assert result.is_contiguous()
         torch.testing.assert_close(result.view(-1).cpu(), (x @ x.mT).view(-1))
+
+
+ARITHMETIC: dict[str, Callable[[Any], Any]] = {
+    "sums and products": lambda n: 3 * n * (n + 2) - n,
+    "quotients": lambda n: (n + 1) // 2 + n % 3,
+    "powers": lambda n: n**3 + n**2,
+    "true quotients": lambda n: n / 7 + 1.5,
+    "roots": lambda n: 1 / n**0.5 + math.sqrt(n),
+    "rounded": lambda n: math.ceil(n / 4) + math.floor(n / 3) + int(n * 1.5) + round(n / 2),
+    "extremes": lambda n: max(n, 8) + min(n, 20),
+}
+
+
+@pytest.mark.parametrize("name", ARITHMETIC)
+def test_arithmetic_on_sizes(name: str) -> None:
+    """A number that is computed from a padded size is that of the real size, in one program for several."""
+    fn: Callable[..., Any] = lambda x: x * ARITHMETIC[name](x.shape[0])  # noqa: E731
+    fast = compiled(fn, dynamic=True, num_dynamic_buckets=1)
+    before = requests()
+    for n in (5, 9, 11, 14):
+        x = torch.ones(n, dtype=torch.float64)
+        same(fast(x.to("tpu")), fn(x))
+    assert requests() - before <= 3

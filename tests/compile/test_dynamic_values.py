@@ -82,10 +82,26 @@ CASES: dict[str, Case] = {
     "repeat": (lambda x: (x.repeat(2, 1), x.repeat(2, 1, 2), x[0].repeat(x.shape[0], 1)), rows),
     "halves": (lambda x: x[: (x.shape[0] + 1) // 2] * 2, rows),
     "flip": (lambda x: (x.flip(0), x.flip(0, 1), x.flip(1)), rows),
-    "topk": (lambda x: (x.topk(2, 0)[0], x.max(0)[1]), rows),
-    "padding beside": (lambda x: F.pad(x, (1, 2)), rows),
+    "topk": (lambda x: (x.topk(2, 0)[0], x.topk(2, 0, largest=False)[0], x.max(0)[1]), rows),
+    "sort": (lambda x: (x.sort(0)[0], x.sort(0, descending=True)[1], x[:, 0].argsort()), rows),
+    "padding": (lambda x: (F.pad(x, (1, 2)), F.pad(x, (0, 1, 2, 1), value=3.0).sum(0), F.pad(x, (0, 0, -1, 1))), rows),
+    "conv over places": (
+        lambda x, w, b: F.conv_transpose1d(F.conv1d(x, w, b, 2, 1).cos(), w, stride=2).sum(-1),
+        lambda n: (randn(2, 3, n), randn(4, 3, 3), randn(4)),
+    ),
 }
-SLOW = {"attention block", "attention mask", "conv and batch norm", "softmax", "views", "cross entropy", "slices"}
+SLOW = {
+    "topk",
+    "sort",
+    "conv over places",
+    "attention block",
+    "attention mask",
+    "conv and batch norm",
+    "softmax",
+    "views",
+    "cross entropy",
+    "slices",
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else []) for n in CASES])
@@ -119,12 +135,11 @@ def test_a_size_that_was_announced(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:a graph with dynamic sizes is compiled for each size")
-@pytest.mark.parametrize("name", ["sort", "conv1d", "pad"])
+@pytest.mark.parametrize("name", ["median", "max_pool1d"])
 def test_what_cannot_be_padded_is_right_for_each_size(name: str) -> None:
     fn: Callable[..., Any] = {
-        "sort": lambda x: x.sort(0)[0],
-        "conv1d": lambda x: F.conv1d(x.t()[None], x[:3, :].t()[None]),
-        "pad": lambda x: F.pad(x, (0, 0, 1, 1)),
+        "median": lambda x: x.median(0)[0],
+        "max_pool1d": lambda x: F.max_pool1d(x.t(), 2),
     }[name]
     fast = compiled(fn, dynamic=True)
     for n in SIZES:
@@ -136,11 +151,20 @@ def test_what_cannot_be_padded_is_right_for_each_size(name: str) -> None:
         same([actual, y.grad], [expected, x.grad], strides=False)
 
 
+def test_padding_sorts_behind_everything() -> None:
+    nan, inf, fn = torch.nan, torch.inf, lambda x, d: x.sort(0, descending=d)
+    fast = compiled(fn, dynamic=True)
+    for values in ([1.0, nan, inf, -inf, nan], [nan, -inf, 2.0, inf, -inf, nan, 0.0], [inf, -inf, nan]):
+        for descending in (False, True):
+            x = torch.tensor(values)
+            same(list(fast(x.to("tpu"), descending)), list(x.sort(stable=True, dim=0, descending=descending)))
+
+
 def test_what_cannot_be_padded_warns() -> None:
-    fast = compiled(lambda x: x.sort(0)[0], dynamic=True)
-    with pytest.warns(CompileWarning, match=r"compiled for each size.*sort") as caught:
+    fast = compiled(lambda x: x.median(0)[0], dynamic=True)
+    with pytest.warns(CompileWarning, match=r"compiled for each size.*median") as caught:
         for n in (5, 9, 7):
-            same(fast(torch.ones(n, device="tpu")), torch.ones(n))
+            same(fast(torch.ones(n, 2, device="tpu")), torch.ones(2))
     assert sum(issubclass(w.category, CompileWarning) for w in caught) == 1
 
 

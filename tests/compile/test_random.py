@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 from tests.compile.compare import compiled, randn, same
 
@@ -32,6 +33,17 @@ DRAWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+def _unused(x: torch.Tensor) -> torch.Tensor:
+    F.dropout(x, 0.5), torch.rand(3, device=x.device), torch.empty_like(x).uniform_()
+    return x * torch.rand_like(x)
+
+
+DRAWS |= {
+    "unused": _unused,
+    "unused in a checkpoint": lambda x: checkpoint(_unused, x, use_reentrant=False) + F.dropout(x, 0.5),
+}
+
+
 @pytest.mark.parametrize("name", DRAWS)
 def test_numbers_are_those_of_eager_mode(name: str, seed: int) -> None:
     fn, x = DRAWS[name], X.to("tpu")
@@ -42,6 +54,18 @@ def test_numbers_are_those_of_eager_mode(name: str, seed: int) -> None:
     actual = [fast(x), fast(x), torch.rand(3, device="tpu")]
     assert not torch.equal(actual[0].cpu(), actual[1].cpu())
     same(actual, expected)
+
+
+@pytest.mark.parametrize("name", ["dropout", "unused", "unused in a checkpoint"])
+def test_numbers_are_those_of_eager_mode_where_gradients_are_wanted(name: str, seed: int) -> None:
+    def run(fn: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        x = X.to("tpu").requires_grad_()
+        y = fn(x)
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+        return [y.detach(), gradient, torch.rand(3, device="tpu")]
+
+    same(run(compiled(DRAWS[name])), run(DRAWS[name]))
 
 
 def test_the_mask_of_dropout_is_that_of_the_forward_pass(seed: int) -> None:

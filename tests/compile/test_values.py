@@ -160,16 +160,16 @@ def test_constants_that_python_holds_equal_are_not() -> None:
         assert torch.signbit(actual).cpu().tolist() == torch.signbit(expected).tolist()
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
 def test_cross_entropy_in_chunks(reduction: str) -> None:
     """An op that PyTorch writes in Python, with buffers that each chunk overwrites."""
     target = torch.tensor([0, 3, 1, 2, 3])
 
     def fn(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        options = nn.LinearCrossEntropyOptions(batch_chunk_size=2)
+        options = nn.LinearCrossEntropyOptions(batch_chunk_size=2, allow_retain_graph=True)
         loss: torch.Tensor = nn.functional.linear_cross_entropy(
             x, w, target.to(x.device), reduction=reduction, linear_bias=b, options=options
         )
         return loss
 
-    agree(fn, randn(5, 3), randn(4, 3), randn(4), backward=True)
+    agree(fn, randn(5, 3), randn(4, 3), randn(4), backward=True, fullgraph=True)

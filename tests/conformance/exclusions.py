@@ -53,11 +53,6 @@ EXCLUSIONS = (
         "complex|masked_select|aminmax",
         "accepts an out= tensor of another dtype (cast), or one that is an input of masked_select (copied first)",
     ),
-    Exclusion(
-        "test_float32_error",
-        r"(var|std)(_mean)?(\.unbiased)?",
-        "the CPU sums in float64, this device in float32 (two passes): 3.3e-7 of the largest result against 7.8e-8",
-    ),
     Exclusion("test_errors", "uniform", "from and to are run-time numbers: to look at them, each call would wait"),
     Exclusion(".*", r"jiterator.*", "compiles CUDA code"),
     Exclusion(".*", r".*sparse.*", "sparse storage: the device says so (tests/device/test_layouts.py)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -116,3 +117,23 @@ def test_every_rule_is_exercised() -> None:
     ops += [aten._embedding_bag_forward_only, aten._embedding_bag_dense_backward]
     ops += [aten._embedding_bag_per_sample_weights_backward, aten._embedding_bag_backward]
     assert not unexercised(embedding, [op.default for op in ops])
+
+
+BAGS = [
+    (aten._embedding_bag, torch.float32, SUM, False),
+    (aten._embedding_bag, torch.float32, SUM, True),
+    (aten._embedding_bag, torch.float64, SUM, False),
+    (aten._embedding_bag, torch.float32, MEAN, True),
+    (aten._embedding_bag, torch.float32, MAX, True),
+    (aten._embedding_bag_forward_only, torch.float32, SUM, True),
+]
+
+
+@pytest.mark.parametrize(("op", "dtype", "mode", "last"), BAGS)
+def test_bags_are_told_as_on_the_cpu(device: str, op: Any, dtype: torch.dtype, mode: int, last: bool) -> None:
+    offsets = torch.cat([OFFSETS, torch.tensor([len(FLAT)])]) if last else OFFSETS
+
+    def called(where: str) -> Any:
+        return op(TABLE.to(where, dtype), FLAT.to(where), offsets.to(where), False, mode, False, None, last)
+
+    torch.testing.assert_close(called(device), called("cpu"), check_device=False)

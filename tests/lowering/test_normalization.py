@@ -180,3 +180,22 @@ def test_rms_norm_without_epsilon_takes_that_of_the_accumulator(dtype: torch.dty
 def test_every_rule_has_a_case() -> None:
     rms = [aten._fused_rms_norm.default, aten._fused_rms_norm_backward.default]
     assert not unexercised(normalization, [*NAMED, *IN_PLACE, *EVALUATION, *rms, *(case[0] for case in CASES)])
+
+
+@pytest.mark.parametrize("op", [*EVALUATION, aten._native_batch_norm_legit_functional.default], ids=name)
+def test_batch_norm_in_evaluation_saves_what_it_saves_on_the_cpu(device: str, op: Any) -> None:
+    flags = EVALUATION.get(op, [False])
+    actual, expected = (op(*(t.to(where) for t in (X, C, B, MEAN, VAR)), *flags, 0.1, EPS) for where in (device, "cpu"))
+    torch.testing.assert_close(actual, expected, check_device=False)
+
+
+@pytest.mark.parametrize("name", ["_native_batch_norm_legit", "_batch_norm_with_update"])
+def test_an_out_form_of_an_op_that_writes_its_arguments(device: str, name: str) -> None:
+    def called(where: str) -> list[torch.Tensor]:
+        x, *parameters = (t.clone().to(where) for t in (X, C, B, MEAN, VAR))
+        out = {key: torch.zeros(0, device=where) for key in ("out", "save_mean", "save_invstd")}
+        flags, last = ([], {"reserve": out["out"].byte()}) if "update" in name else ([True], {})
+        getattr(aten, name).out(x, *parameters, *flags, 0.1, EPS, **out, **last)
+        return [*out.values(), *parameters[2:]]
+
+    torch.testing.assert_close(called(device), called("cpu"), check_device=False)

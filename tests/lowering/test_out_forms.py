@@ -39,3 +39,21 @@ def test_a_list_of_results_that_no_meta_kernel_counts() -> None:
     edges = aten._histogramdd_bin_edges(points.to("tpu"), [2, 3])
     assert [e.shape for e in edges] == [(3,), (4,)]
     torch.testing.assert_close([e.cpu() for e in edges], aten._histogramdd_bin_edges(points, [2, 3]))
+
+
+def test_lists_of_results_that_no_meta_kernel_counts() -> None:
+    options = dict.fromkeys(("weight_decay", "momentum", "lr", "dampening"), 0.5)
+    flags = dict.fromkeys(("nesterov", "maximize", "is_first_step"), False)
+    columns = [[torch.full((n,), start) for n in (2, 3)] for start in (1.0, 2.0, 3.0)]
+    expected = aten._fused_sgd(*columns, **options, **flags)
+    actual = aten._fused_sgd(*[[t.to("tpu") for t in column] for column in columns], **options, **flags)
+    torch.testing.assert_close(actual, expected, check_device=False)
+
+
+def test_an_op_that_writes_an_argument_has_an_out_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.tpu, "cpu_fallback", "error")  # type: ignore[attr-defined]
+    x = torch.linspace(-1, 1, 6)
+    noise, out = torch.zeros(6, device="tpu"), torch.zeros(6, device="tpu")
+    aten.rrelu_with_noise.out(x.to("tpu"), noise, 0.1, 0.3, True, None, out=out)
+    assert (noise.cpu()[:3] < 0.3).all()
+    torch.testing.assert_close(out.cpu(), x * noise.cpu())

@@ -165,3 +165,10 @@ def test_variance_far_from_zero_takes_two_passes() -> None:
     x = 1e4 + randn(1000)
     exact = x.double().var()
     assert abs(evaluate(aten.var.correction, x) - exact) < 1e-6 * exact
+
+
+def test_variance_of_float32_is_carried_in_float64_as_on_the_cpu() -> None:
+    x = randn(200, 64)
+    exact = x.double().var(0)
+    theirs, ours = ((v.double() - exact).abs().max() for v in (x.var(0), evaluate(aten.var.correction, x, [0])))
+    assert ours <= 1.01 * theirs

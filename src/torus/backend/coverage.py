@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import torch
 
+from torus.backend import op_dtypes
+
 KINDS = ("native", "decomposed", "fallback")
 _COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 
@@ -21,7 +23,7 @@ REASONS: tuple[tuple[str, str], ...] = (
         "a kernel of another library",
     ),
     (
-        r".*(sparse|coalesce|_indices|_values|crow|ccol|row_indices|col_indices|spmm|sspaddmm|_nnz|hspmm|sddmm).*",
+        r".*(sparse|coalesce|_indices|_values|crow|ccol|row_indices|col_indices|spmm|spdiags|sspaddmm|_nnz|hspmm|sddmm).*",
         "sparse storage",
     ),
     (r".*(nested|jagged|padded_dense).*", "nested storage: `torch.jagged` tensors use the ops of their values"),
@@ -43,6 +45,9 @@ REASONS: tuple[tuple[str, str], ...] = (
         r"unique_dim.*",
         "how large the result is depends on values, which the host reads",
     ),
+    (r"_add_relu_?", "what the CPU's graph optimizer makes of an addition and a relu"),
+    (r"_fused_moving_avg_obs_fq_helper", "an observer of quantization"),
+    (r"_dirichlet_grad", "XLA has no derivative of the incomplete beta function by its parameters"),
     (
         r"adaptive_avg_pool3d_backward",
         "a step of another op, which has a rule",
@@ -96,14 +101,15 @@ def _reason(name: str, overloads: dict[str, list[str]]) -> str:
 
 def page() -> str:
     """The table as Markdown."""
-    table = rows()
+    table, dtypes = rows(), op_dtypes.by_op()
     counts = collections.Counter(kind for row in table for kind, names in row.overloads.items() for _ in names)
     total = sum(counts.values())
     lines = [_HEAD.format(total=total, ops=len(table), **{k: counts[k] for k in KINDS})]
-    lines += ["| op | native | decomposed | fallback | why it falls back |", "|---|---|---|---|---|"]
+    lines += ["| op | dtypes | native | decomposed | fallback | why it falls back |", "|---|---|---|---|---|---|"]
     for row in table:
         cells = [", ".join(row.overloads.get(kind, [])) for kind in KINDS]
-        lines.append(f"| `{row.name}` | {' | '.join(cells)} | {row.reason} |")
+        tested = dtypes.get(row.name) or dtypes.get(row.name.removesuffix("_"), "")
+        lines.append(f"| `{row.name}` | {tested} | {' | '.join(cells)} | {row.reason} |")
     return "\n".join(lines) + "\n"
 
 
@@ -118,7 +124,12 @@ every device, {ops} of them with {total} overloads, and says of each overload ho
 - **fallback** ({fallback}): on the CPU, with one warning and a counter (`torch.tpu.fallbacks()`).
   `TORUS_CPU_FALLBACK=error` forbids it.
 
-An op takes the dtypes that it takes on the CPU, but for complex32, which XLA does not have. `make test-conformance`
-compares every op of PyTorch's operator database in every dtype with the CPU; what it leaves out, and why, is in
-`tests/conformance/exclusions.py`. A rule for an op that has none is a function of a few lines: see [rules](rules.md).
+An op takes the dtypes that it takes on the CPU, but for complex32, which XLA does not have. The dtypes of the table are
+those of PyTorch's operator database, in which `make test-conformance` compares the op with the CPU (what it leaves out,
+and why, is in `tests/conformance/exclusions.py`): *floating* is float64, float32, float16 and bfloat16, *complex* is
+complex64 and complex128, *integral* is int8, int16, int32, int64 and uint8, *wide unsigned* is uint16, uint32 and
+uint64, and *all* is the floating, complex and integral ones and bool. Without dtypes, the database has no entry of that
+name, and the op is tested as a step of others.
+
+A rule for an op that has none is a function of a few lines: see [rules](rules.md).
 """

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 COMMANDS = {
     "cache": ("torus.cli.cache", "look at, check, copy and fill the cache of compiled programs"),
+    "explain": ("torus.cli.explain", "say which words, pixels or columns made a model say what it says"),
     "ops": ("torus.cli.ops", "list the operators and how the device runs them"),
 }
 """Name to (module, help). The module has ``add_arguments(parser)`` and ``run(args) -> exit status``."""

@@ -2,7 +2,7 @@
 
 ``explain(model, inputs, target, method=...)`` is the whole of it for most; methods are functions over `Function`, which
 is the value of a model at points and its gradient there, so that they run eagerly, fused, compiled, in chunks and on
-many devices alike.
+many devices alike. `explain_text` is the same for language models and encoders.
 """
 
 from torus.explain.certificate import Certificate as Certificate
@@ -13,5 +13,20 @@ from torus.explain.methods import Attribution as Attribution
 from torus.explain.methods import Run as Run
 from torus.explain.result import Explanation as Explanation
 from torus.explain.run import explain as explain
+from torus.explain.text import explain_each_token as explain_each_token
+from torus.explain.text import explain_text as explain_text
+from torus.explain.text import plan_text as plan_text
 
-__all__ = ["METHODS", "Attribution", "Certificate", "Explanation", "Function", "Run", "explain", "model_function"]
+__all__ = [
+    "METHODS",
+    "Attribution",
+    "Certificate",
+    "Explanation",
+    "Function",
+    "Run",
+    "explain",
+    "explain_each_token",
+    "explain_text",
+    "model_function",
+    "plan_text",
+]

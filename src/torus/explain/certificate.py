@@ -30,6 +30,7 @@ class Certificate:
     sensitivity: float | None
     without_rule: tuple[str, ...]
     precision: str
+    precision_error: float | None
     device: str
     mode: str
     seed: int
@@ -84,11 +85,13 @@ def certify(
     device: torch.device,
     mode: str,
     precision: str,
+    precision_error: float | None = None,
+    gap: torch.Tensor | None = None,
     infidelity: float | None = None,
     sensitivity: float | None = None,
 ) -> Certificate:
-    """The certificate of an attribution."""
-    gap = completeness_gap(attribution)
+    """The certificate of an attribution; `gap` is its `completeness_gap`, where that is known already."""
+    gap = completeness_gap(attribution) if gap is None else gap
     return Certificate(
         method=method,
         tolerance=tolerance,
@@ -99,6 +102,7 @@ def certify(
         sensitivity=sensitivity,
         without_rule=attribution.without_rule,
         precision=precision,
+        precision_error=precision_error,
         device=_device_name(device),
         mode=mode,
         seed=seed,
@@ -115,7 +119,7 @@ def certify(
 
 def _worst(values: torch.Tensor | None) -> float | None:
     """The largest; a NaN counts as larger than everything, and so it is never hidden."""
-    return None if values is None else float(values.max())
+    return None if values is None else float(values.cpu().max())
 
 
 def _device_name(device: torch.device) -> str:

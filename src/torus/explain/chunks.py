@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from torus.explain.function import Function, Program
@@ -26,11 +28,11 @@ class Chunked:
 
     def value(self, points: Points) -> torch.Tensor:
         count = rows(points)
-        return torch.cat([self.function.value(piece) for piece in self._pieces(points)])[:count]
+        return torch.cat(self._each("value", self._pieces(points)))[:count]
 
     def grad(self, points: Points) -> tuple[torch.Tensor, Points]:
         count = rows(points)
-        found = [self.function.grad(piece) for piece in self._pieces(points)]
+        found = self._each("grad", self._pieces(points))
         values = torch.cat([value for value, _ in found])[:count]
         return values, tuple(
             torch.cat(parts)[:count] for parts in zip(*(gradient for _, gradient in found), strict=True)
@@ -39,12 +41,17 @@ class Chunked:
     def apply(self, program: Program, points: Points) -> Points:
         return self.function.apply(program, points)
 
+    def _each(self, what: str, pieces: list[Points]) -> list[Any]:
+        """What the function gives for each piece, in their order."""
+        return [getattr(self.function, what)(piece) for piece in pieces]
+
     def _pieces(self, points: Points) -> list[Points]:
         step = self.size * self.examples
         count = rows(points)
         if count <= step:
             return [points]
-        pieces = [tuple(tensor[first : first + step] for tensor in points) for first in range(0, count, step)]
+        # copies, since matrix products on the CPU give other bits for memory that starts elsewhere
+        pieces = [tuple(tensor[first : first + step].clone() for tensor in points) for first in range(0, count, step)]
         short = (step - rows(pieces[-1])) // self.examples
         if short:
             last = tuple(tensor[-self.examples :] for tensor in pieces[-1])

@@ -6,13 +6,15 @@ Methods see a `Function` only, so that eager, compiled, chunked and sharded runs
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
 
+from torus.explain.logits import only_needed
 from torus.explain.points import Points, as_points, repeat, repeat_argument, rows
-from torus.explain.target import Target, pick
+from torus.explain.target import Target, on_host, pick
 
 Differentiable = Callable[[Points], torch.Tensor]
 """The number of each of n rows, (n,), by ops that can be differentiated."""
@@ -55,14 +57,20 @@ class ModelFunction:
         layer: torch.nn.Module | str | None = None,
     ) -> None:
         self.model = getattr(model, "_orig_mod", model)
-        self.inputs, self.target = inputs, target
-        self.arguments = dict(arguments or {})
+        self.inputs = inputs
+        self.arguments, self.target = only_needed(self.model, inputs, dict(arguments or {}), on_host(target))
         self.layer = _find(self.model, layer)
         _check(self.model)
 
     @property
     def examples(self) -> int:
         return rows(self.inputs)
+
+    def rebound(self, inputs: Points, arguments: Mapping[str, Any], target: Target) -> ModelFunction:
+        """The same function with other tensors of the same shapes; no `inputs` leaves them as they are."""
+        found = copy.copy(self)
+        found.inputs, found.arguments, found.target = inputs or self.inputs, dict(arguments), target
+        return found
 
     def origin(self) -> Points:
         """The points of the inputs: themselves, or what the layer gives for them."""

@@ -6,7 +6,7 @@ import importlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -21,7 +21,8 @@ class Attribution:
     `expected` (b,) is what each example's attributions should sum to, None for methods that promise no sum. `error` is
     the method's own estimate of how far an example's sum, or worst element, is off for want of points or samples.
     `standard_error` is like the attributions. `verdict` says in words what did not converge; empty when all did.
-    `history` has ``(gradients or values so far, worst relative gap)``.
+    `history` has ``(gradients or values so far, worst relative gap)``. `extras` are further results by name, such as
+    the numbers of features that are not elements.
     """
 
     attributions: Points
@@ -31,6 +32,7 @@ class Attribution:
     verdict: str = ""
     without_rule: tuple[str, ...] = ()
     history: tuple[tuple[int, float], ...] = ()
+    extras: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,39 @@ class Method(Protocol):
     ) -> Attribution: ...
 
 
+Found = TypeVar("Found", bound=Callable[..., Attribution])
+
+
+def of_values(method: Found) -> Found:
+    """Mark a method that asks for values only, which take less memory than gradients."""
+    method.gradients = False  # type: ignore[attr-defined]
+    return method
+
+
 METHODS = {
     "saliency": ("torus.explain.gradients", "saliency", "absolute gradient"),
     "input_x_gradient": ("torus.explain.gradients", "input_x_gradient", "input times gradient"),
+    "integrated_gradients": ("torus.explain.integrated", "integrated_gradients", "mean gradient on the path, times it"),
+    "expected_gradients": ("torus.explain.sampled", "expected_gradients", "the same in the mean over random baselines"),
+    "smoothgrad": ("torus.explain.sampled", "smoothgrad", "mean gradient under noise"),
+    "grad_cam": ("torus.explain.cam", "grad_cam", "map of a layer, weighed by mean gradients"),
+    "grad_cam_plus_plus": (
+        "torus.explain.cam",
+        "grad_cam_plus_plus",
+        "the same with positive gradients, each its share",
+    ),
+    "hires_cam": ("torus.explain.cam", "hires_cam", "map of a layer, weighed by gradients at each place"),
+    "layer_cam": ("torus.explain.cam", "layer_cam", "the same with positive gradients"),
+    "exact_shapley": ("torus.explain.coalitions.shapley", "exact_shapley", "Shapley values from all coalitions"),
+    "shapley_sampling": ("torus.explain.coalitions.shapley", "shapley_sampling", "Shapley values by permutations"),
+    "kernel_shap": ("torus.explain.coalitions.kernel", "kernel_shap", "Shapley values by regression"),
+    "feature_ablation": ("torus.explain.coalitions.ablation", "feature_ablation", "what is lost without a feature"),
+    "occlusion": ("torus.explain.coalitions.occlusion", "occlusion", "what is lost without a window"),
+    "lime": ("torus.explain.coalitions.lime", "lime", "coefficients of a linear model nearby"),
     "deeplift": ("torus.explain.relevance.methods", "deeplift", "changes times multipliers, passed back op by op"),
     "lrp": ("torus.explain.relevance.methods", "lrp", "relevance passed back op by op: epsilon, gamma or z+ rule"),
     "attn_lrp": ("torus.explain.relevance.methods", "attn_lrp", "relevance passed back by the rules for transformers"),
+    "leave_one_out": ("torus.explain.leave_one_out", "leave_one_out", "change of the value without each feature"),
 }
 """Name to (module, function, what it is)."""
 

@@ -54,3 +54,14 @@ def repeat_argument(value: Any, examples: int, times: int) -> Any:
     if isinstance(value, torch.Tensor) and value.ndim and len(value) == examples and times > 1:
         return value.repeat(times, *[1] * (value.ndim - 1))
     return value
+
+
+def flat(points: Points) -> torch.Tensor:
+    """The elements of all inputs of each row, (n, e), in float32 at least."""
+    return torch.cat([tensor.to(torch.promote_types(tensor.dtype, torch.float32)).flatten(1) for tensor in points], 1)
+
+
+def unflat(elements: torch.Tensor, like: Points) -> Points:
+    """Elements (n, e) as tensors like others, with n rows."""
+    parts = tuple(elements.split([tensor[0].numel() for tensor in like], 1))
+    return each(lambda part, tensor: part.reshape(-1, *tensor.shape[1:]).to(tensor.dtype), parts, like)

@@ -9,10 +9,11 @@ import torch
 
 from torus.explain.certificate import Certificate
 from torus.explain.points import Points
+from torus.explain.report.reported import Reported
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Reported):
     """Attributions with the shapes of the inputs, on their device, and the certificate that says how good they are.
 
     `points` are what was explained (inputs or a layer's output); `values` and `baseline_values`, (b,), the explained

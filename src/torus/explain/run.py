@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from torus.backend import device as tpu
 from torus.backend.device.modes import get_mode
 from torus.explain import certificate, methods, modes
-from torus.explain.chunks import Chunked
-from torus.explain.function import Function, ModelFunction
+from torus.explain.budget import exceeded, in_bytes
+from torus.explain.function import ModelFunction
 from torus.explain.measure import Cost, Counted, measured
 from torus.explain.methods import Attribution, Run
+from torus.explain.metrics import quality
+from torus.explain.place import placed
 from torus.explain.points import Points, as_points
+from torus.explain.precision import Guarded, current, guarded
 from torus.explain.result import Explanation
+from torus.explain.sharding import Devices
 from torus.explain.target import Target
 
 Baselines = torch.Tensor | Sequence[torch.Tensor] | float | None
@@ -32,9 +37,13 @@ def explain(
     arguments: Mapping[str, Any] | None = None,
     tol: float = 1e-3,
     chunk: int | None = None,
+    budget: int | str | None = None,
+    devices: Devices = None,
     mode: str = "default",
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
+    metrics: bool = False,
+    on_low_precision: str = "switch",
     **options: Any,
 ) -> Explanation:
     """Attribute the target of a model to its inputs, or to what a layer gives for them, with a certificate.
@@ -49,9 +58,15 @@ def explain(
         arguments: keyword arguments for the model that are not explained.
         tol: what the method converges to, and what the certificate is judged by; relative to the change explained.
         chunk: copies of the examples that run at once at most.
+        budget: bytes that the run may take, such as ``"2GiB"``; it chooses the chunk. See `torus.explain.budget`.
+        devices: how many devices share the work, or their names; "auto" for all of them where they are faster,
+            "processes" for the processes of `torch.distributed`. See `torus.explain.sharding`.
         mode: "strict", "fused", "compiled", or "default": as ops run now.
         seed: decides every random draw.
         progress: called with ``(done, total)``.
+        metrics: also measure infidelity and sensitivity, by further runs; see `torus.explain.metrics`.
+        on_low_precision: what to do where gradients in the precision that is set are further from those in the highest
+            than the tolerance: "switch" to the highest, "refuse", or "ignore"; the certificate says how far they are.
         options: those of the method.
 
     Raises:
@@ -65,20 +80,31 @@ def explain(
     points = as_points(inputs)
     original = ModelFunction(model, points, target, arguments=arguments, layer=layer)
     run = Run(tolerance=tol, seed=seed, chunk=chunk, progress=progress or Run().progress)
+    most = None if budget is None else in_bytes(budget)
     with modes.running(mode):
         origin = original.origin()
-        reference = as_baselines(baselines, origin)
-        with measured(origin[0].device) as cost:
-            found = chosen(_prepared(original, mode, run, cost), origin, reference, run, **options)
-        values, baseline_values = original.value(origin), original.value(reference)
+        gradients = getattr(chosen, "gradients", True)
+        place = placed(original, origin, run, budget=most, devices=devices, gradients=gradients)
+        function, run = place.function(original, modes.prepared(mode)), place.run
+        with measured(origin[0].device) as cost, contextlib.ExitStack() as stack:
+            reference = as_baselines(baselines, origin)
+            probed = Counted(place.function(original, modes.prepared("default")), cost)
+            precision = stack.enter_context(guarded(probed, origin, reference, run.tolerance, on_low_precision))
+            found = chosen(Counted(function, cost), origin, reference, run, **options)
+            values, baseline_values = original.value(origin), original.value(reference)
+            gap = certificate.completeness_gap(found)  # here, so that the last program has it too when fused
+        measures = quality(chosen, function, origin, reference, found, run, options) if metrics else {}
+    if over := exceeded(most, cost.peak_memory):
+        found = dataclasses.replace(found, verdict="; ".join(filter(None, (found.verdict, over))))
     return Explanation(
         attributions=found.attributions,
-        certificate=_certify(method, found, cost, run, origin, mode),
+        certificate=certify(method, found, cost, run, origin, mode, gap=gap, guard=precision, **measures),
         points=origin,
         values=values,
         baseline_values=baseline_values,
         standard_error=found.standard_error,
         history=found.history,
+        extras=found.extras | place.extras,
     )
 
 
@@ -101,16 +127,18 @@ def _expanded(baseline: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         ) from error
 
 
-def _prepared(function: Function, mode: str, run: Run, cost: Cost) -> Function:
-    """The function as the method sees it: counted, in chunks, compiled if asked for."""
-    if mode == "compiled":
-        function = modes.Compiled(function)
-    if run.chunk is not None:
-        function = Chunked(function, run.chunk)
-    return Counted(function, cost)
-
-
-def _certify(name: str, found: Attribution, cost: Cost, run: Run, points: Points, mode: str) -> certificate.Certificate:
+def certify(
+    name: str,
+    found: Attribution,
+    cost: Cost,
+    run: Run,
+    points: Points,
+    mode: str,
+    gap: torch.Tensor | None = None,
+    guard: Guarded | None = None,
+    **measures: float | None,
+) -> certificate.Certificate:
+    """The certificate of what a method found at these points."""
     device = points[0].device
     return certificate.certify(
         name,
@@ -120,5 +148,8 @@ def _certify(name: str, found: Attribution, cost: Cost, run: Run, points: Points
         seed=run.seed,
         device=device,
         mode=mode if mode != "default" or device.type != "tpu" else get_mode().name.lower(),
-        precision=str(tpu.get_precision().name).lower() if device.type == "tpu" else "highest",
+        precision=guard.precision if guard else current(device),
+        precision_error=guard.error if guard else None,
+        gap=gap,
+        **measures,
     )

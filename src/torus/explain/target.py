@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-Target = int | Sequence[int] | torch.Tensor | Callable[[Any], torch.Tensor] | None
+Target = int | Sequence[int | Sequence[int] | torch.Tensor] | torch.Tensor | Callable[[Any], torch.Tensor] | None
 """None: the output is one number a row. An int, or one for each example (a tensor, a list): a class. A tuple of ints:
 an element of what a row gives, such as ``(position, token)``. A function of the model's output: its result, (n,).
 """
@@ -52,15 +52,27 @@ def _checked(picked: Any, what: str) -> torch.Tensor:
     return picked
 
 
+def on_host(target: Target) -> Target:
+    """The target with tensors on the host as ints and lists of them, so that a call of the model reads no tensor."""
+    if isinstance(target, tuple):
+        return tuple(on_host(index) for index in target)  # type: ignore[misc]
+    return target.tolist() if isinstance(target, torch.Tensor) and target.device.type == "cpu" else target
+
+
 def _index(index: Any, size: int, examples: int, output: torch.Tensor) -> torch.Tensor | int:
-    values = torch.as_tensor(index).reshape(-1)
-    if values.dtype.is_floating_point or values.dtype == torch.bool or len(values) not in (1, examples):
+    index = on_host(index)
+    if isinstance(index, torch.Tensor):
+        integers, count = not index.dtype.is_floating_point and index.dtype != torch.bool, index.numel()
+    else:
+        chosen = index if isinstance(index, list) else [index]
+        integers, count = all(type(item) is int for item in chosen), len(chosen)
+    if not integers or count not in (1, examples):
         raise ValueError(f"the target {_shown(index)} is neither an int nor one int for each of {examples} examples")
-    if values.device.type == "cpu" and (int(values.min()) < -size or int(values.max()) >= size):
+    if isinstance(index, torch.Tensor):
+        return index.reshape(-1).to(output.device).repeat(len(output) // count)
+    if min(chosen) < -size or max(chosen) >= size:
         raise ValueError(f"the target {_shown(index)} is out of range: the output has shape {tuple(output.shape)}")
-    if len(values) == 1 and values.device.type == "cpu":
-        return int(values)
-    return values.to(output.device).repeat(len(output) // len(values))
+    return chosen[0] if count == 1 else torch.tensor(chosen, device=output.device).repeat(len(output) // count)
 
 
 def _shown(value: Any) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from torch._dynamo import trace_rules
+from torch._functorch import config as functorch_config
+from torch._inductor import config as inductor_config
 
 from torus.backend.compile import flex_attention, precision, pytorch
 from torus.backend.compile.errors import CompileError, CompileWarning
@@ -39,14 +41,21 @@ def compile_graph(module: torch.fx.GraphModule, example_inputs: list[Any], optio
 
     make = partial(_compile, options=options)
     make_forward = partial(_compile_forward, options=options)
-    compiled: Callable[..., Any] = aot_autograd(
+    compiler = aot_autograd(
         fw_compiler=make_forward,
         bw_compiler=make,
         inference_compiler=make,
         partition_fn=_partition,
         decompositions=decompositions(_is_dynamic(example_inputs)),
         keep_inference_input_mutations=True,
-    )(module, example_inputs)
+    )
+    # A draw that nobody uses stays, since it moves the generator. What a checkpoint computes again for a backward pass
+    # in the same graph XLA would merge again; and PyTorch's pass that repeats it refuses draws, backward pass or not.
+    with (
+        inductor_config.patch(fallback_random=True),
+        functorch_config.patch(remat_using_tags_for_fwd_loss_bwd_graph=False),
+    ):
+        compiled: Callable[..., Any] = compiler(module, example_inputs)
     return compiled
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
+from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
 from torch.nn.modules import linear_cross_entropy
 
 aten = torch.ops.aten
@@ -116,13 +116,20 @@ def pseudo_inverse(x: torch.Tensor, *, atol: Any = None, rtol: Any = None, hermi
     return (right.mH * inverse.unsqueeze(-2)) @ left.mH
 
 
-def chunked_cross_entropy(*args: Any, **kwargs: Any) -> Any:
-    """PyTorch's own Python code for its op, which has none of ATen's schemas, without its writes to buffers."""
-    code = linear_cross_entropy._linear_cross_entropy_batch_chunked._init_fn
-    return torch.func.functionalize(partial(code, **kwargs))(*args)
+def python_code(op: Any) -> Callable[..., Any]:
+    """PyTorch's own Python code of its op, which has none of ATen's schemas, without its writes to buffers."""
+
+    def code(*args: Any, **kwargs: Any) -> Any:
+        return dispatch_functionalize(op._init_fn, FunctionalTensorMode())(*args, **kwargs)
+
+    return code
 
 
+_CHUNKED = (
+    linear_cross_entropy._linear_cross_entropy_batch_chunked,
+    linear_cross_entropy._linear_cross_entropy_batch_chunked_no_reduction,
+)
 ALWAYS: dict[Any, Callable[..., Any]] = {
     aten.linalg_pinv.atol_rtol_tensor: pseudo_inverse,
-    linear_cross_entropy._linear_cross_entropy_batch_chunked._opoverload: chunked_cross_entropy,
+    **{op._opoverload: python_code(op) for op in _CHUNKED},
 }

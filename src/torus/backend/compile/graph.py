@@ -15,6 +15,7 @@ from torus.backend.compile.precision import noted
 from torus.backend.compile.symbols import Bindings
 from torus.backend.lowering.apply import Operand, current, tracing
 from torus.backend.lowering.lazy import jax, jnp
+from torus.backend.lowering.passes import ASKED
 
 _WRITE = torch.ops.aten.copy_.default
 _OF_STORAGES = (
@@ -74,7 +75,7 @@ class Run:
             return _attribute(self.function.module, node.target)
         said = noted(node)
         try:
-            with tracing(replace(current(), precision=said)) if said else nullcontext():
+            with tracing(replace(current(), precision=ASKED[said])) if said else nullcontext():
                 return self.call(node)
         except CompileError:
             raise

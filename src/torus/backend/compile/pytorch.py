@@ -25,6 +25,7 @@ def install() -> None:
         table = fake_impls.op_implementations_dict
         for op in (aten.convolution.default, aten.convolution_backward.default):
             table[op] = _convolution(table[op])
+        table[aten._grouped_mm.default] = _grouped_mm
 
 
 _DimRange = decorators._DimRange
@@ -56,3 +57,22 @@ def _convolution(known: Callable[..., Any]) -> Callable[..., Any]:
         return tuple(None if r is None else in_channels_last(r) for r in results)
 
     return fake
+
+
+def _grouped_mm(
+    mode: Any,
+    op: Any,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Any:
+    """The fake product of groups. PyTorch's own knows bfloat16 alone, and strides that CUDA can read."""
+    if a.device.type != "tpu":
+        return NotImplemented
+    torch._check(a.size(-1) == b.size(-2), lambda: "contraction dimension of mat_a and mat_b must match")
+    leading: tuple[int, ...] = ()  # groups of rows, or of columns, lie one after another in two dimensions
+    if a.dim() == b.dim():
+        leading = (a.size(0) if offs is None else offs.size(0),)
+    return a.new_empty((*leading, a.size(-2), b.size(-1)), dtype=out_dtype or a.dtype)

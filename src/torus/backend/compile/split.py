@@ -236,6 +236,8 @@ def _is_token(node: Any) -> bool:
 
 def _is_needed(node: Any) -> bool:
     """Whether a node stays even where nothing uses its value."""
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        return True  # the draws after it go on from where it leaves the generator
     return node.op in ("placeholder", "output") or node.target in (_WRITE, _WITH_EFFECTS)
 
 

@@ -10,7 +10,9 @@ from torus import _C
 
 
 class Precision(enum.IntEnum):
-    """On a TPU: one, three or six bfloat16 passes. HIGHEST is exact float32 and the default on every platform."""
+    """DEFAULT and HIGH: one or three bfloat16 passes, on a TPU's matrix unit and, with its values, everywhere else.
+    HIGHEST is the default: six passes on a TPU, float32 elsewhere.
+    """
 
     DEFAULT = 0
     HIGH = 1
@@ -18,6 +20,9 @@ class Precision(enum.IntEnum):
 
 
 _FOLLOW_TORCH = -1
+_TO_CORE = {int(Precision.DEFAULT): 3, int(Precision.HIGH): 4}
+"""The core's numbers for what is asked for here; 0 and 1 are what PyTorch's own setting allows."""
+_ASKED = {number: value for value, number in _TO_CORE.items()}
 _override = _FOLLOW_TORCH
 _excess = True
 
@@ -35,7 +40,8 @@ class precision:
     """Choose the precision of float32 matrix products and convolutions.
 
     ``torch.tpu.precision(p)`` sets it from here on; ``with torch.tpu.precision(p):`` for a block. It holds for the
-    whole process and outranks `torch.set_float32_matmul_precision`, which counts where this was never called.
+    whole process and outranks `torch.set_float32_matmul_precision`, which counts where this was never called, and
+    which only allows: a platform without a faster unit ignores that one, and gives the values of a TPU for this one.
 
     `value` is a `Precision` or its name in any case.
     """
@@ -57,13 +63,13 @@ class precision:
 
 def get_precision() -> Precision:
     """The precision in force now."""
-    return Precision(_C.precision())
+    return Precision(_ASKED.get(_C.precision(), _C.precision()))
 
 
 def _set(value: int) -> None:
     global _override
     _override = value
-    _C.set_precision(int(value))
+    _C.set_precision(_TO_CORE.get(int(value), int(value)))
 
 
 def get_allow_excess_precision() -> bool:

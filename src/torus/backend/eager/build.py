@@ -17,7 +17,8 @@ from torus.backend.lowering.dtypes import from_name, to_name
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.registry import OutSpec, Rule
 
-PRECISIONS = ("default", "high", "highest")
+PRECISIONS = ("default", "high", "highest", "bf16", "bf16x3")
+"""By the number that the core has for them; see `torus.backend.lowering.passes` for the last two."""
 
 
 @dataclass
@@ -102,7 +103,12 @@ class Builder:
             specs = [
                 OutSpec(tuple(p.sizes), to_name(p.dtype)) if p else OutSpec((0,), "float32") for p in self._fresh()
             ]
-        return apply(self.rule, positional, named, specs)
+        nested: list[Any] = []
+        values = apply(self.rule, positional, named, specs, nested)
+        if self.promises is None and not self._written():
+            one_list = _returns_one_list(self.request.op)
+            self.plan.counts = [len(values)] if one_list else [_length(r) for r in nested]
+        return values
 
     def _store(self, call: _Call, values: list[Any]) -> list[Any]:
         written = self._written()
@@ -110,8 +116,6 @@ class Builder:
         if self.rule.mutates:
             values = values[:fresh_count] + [v for v in values[fresh_count:] if v is not None]
         promises = self._fresh() if self.promises is not None else [_contiguous(v) for v in values[:fresh_count]]
-        if self.promises is None and not written and _returns_one_list(self.request.op):
-            self.plan.counts = [fresh_count]
         stored = []
         self.plan.results = []
         for value, promise in zip(values[:fresh_count], keep_channels_last(self.request, promises)):
@@ -251,6 +255,11 @@ def _count(promise: Any) -> int | tuple[int]:
     if isinstance(promise, int):
         return (promise,)
     return len(promise) if isinstance(promise, list) else -1
+
+
+def _length(result: Any) -> int:
+    """What `_count` says of a result that a rule returned."""
+    return len(result) if isinstance(result, (list, tuple)) else -1
 
 
 def _returns_one_list(op: str) -> bool:

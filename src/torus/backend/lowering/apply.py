@@ -185,8 +185,12 @@ def as_element(value: Any, dtype: str) -> Any:
     return cast(value, dtype)
 
 
-def apply(rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], outs: Sequence[OutSpec]) -> list[Any]:
+def apply(
+    rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], outs: Sequence[OutSpec], nested: list[Any] | None = None
+) -> list[Any]:
     """Run `rule` on traced arguments (`Operand`, lists of them, or static values) and return one array for each result.
+
+    `nested` receives the results as the rule groups them.
 
     Raises TypeError when the rule's results do not have the number or the sizes that PyTorch's meta kernel promised.
     """
@@ -202,7 +206,10 @@ def apply(rule: Rule, args: Sequence[Any], kwargs: dict[str, Any], outs: Sequenc
     if rule.wants_out:
         kwargs["out"] = outs[0] if len(outs) == 1 else tuple(outs)
     results = rule.fn(*args, **kwargs)
-    flat = list(_flatten(results if isinstance(results, (tuple, list)) else [results]))
+    results = results if isinstance(results, (tuple, list)) else [results]
+    if nested is not None:
+        nested.extend(results)
+    flat = list(_flatten(results))
     if len(flat) < len(outs):
         raise TypeError(f"the rule for {rule.name} returned {len(flat)} results, PyTorch promises {len(outs)}")
     return [_conform(rule.name, r, o) for r, o in zip(flat, outs)] + flat[len(outs) :]

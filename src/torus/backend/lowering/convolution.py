@@ -5,13 +5,14 @@ Sizes stay in PyTorch's order (batch, channels, space): XLA chooses the layout; 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from torus.backend.lowering.apply import cast
 from torus.backend.lowering.axes import ntuple, opmath
 from torus.backend.lowering.lazy import jnp, lax
-from torus.backend.lowering.matmul import precision
+from torus.backend.lowering.passes import in_passes, precision
 from torus.backend.lowering.registry import lowers
 
 Ints = Sequence[int]
@@ -151,16 +152,16 @@ def _convolve(
     ]
     if x.size == 0 or w.size == 0:
         return jnp.zeros((x.shape[0], w.shape[0], *spatial), x.dtype)
-    return lax.conv_general_dilated(
-        x,
-        w,
-        stride,
-        padding,
+    convolve = functools.partial(
+        lax.conv_general_dilated,
+        window_strides=stride,
+        padding=padding,
         lhs_dilation=base,
         rhs_dilation=dilation,
         feature_group_count=groups,
         precision=precision(),
     )
+    return in_passes(convolve, x, w)
 
 
 def _forward(

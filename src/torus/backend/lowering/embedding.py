@@ -65,12 +65,11 @@ def embedding_bag(
         rows = rows * opmath(per_sample_weights)[:, None]
     real = indices != padding_idx
     target = jnp.where(real, bag, bags)
-    sizes = _counts(target, bags, indices.dtype)
+    sizes = _counts(target, bags, indices.dtype) if mode else jnp.zeros(bags, indices.dtype)
     if mode == 2:
         result, maxima = _bag_maximum(rows, indices, target, bags)
     else:
-        result = _add_rows(rows, target, bags)
-        maxima = jnp.zeros(out[3].shape, indices.dtype)
+        result, maxima = _add_rows(rows, target, bags), sizes
         if mode == 1:
             result = result / jnp.maximum(sizes, 1).astype(result.dtype)[:, None]
     return result, _fit(bag, out[1]), _fit(sizes, out[2]), _fit(maxima, out[3])

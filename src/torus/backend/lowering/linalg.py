@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from torus.backend.lowering.apply import check_factorization
 from torus.backend.lowering.elementwise import is_complex
 from torus.backend.lowering.lazy import jnp, lax
-from torus.backend.lowering.matmul import precision
+from torus.backend.lowering.passes import in_passes, precision
 from torus.backend.lowering.registry import OutSpec, lowers
 
 
@@ -20,7 +21,7 @@ def adjoint_of(x: Any) -> Any:
 
 
 def product(a: Any, b: Any) -> Any:
-    return jnp.matmul(a, b, precision=precision())
+    return in_passes(functools.partial(jnp.matmul, precision=precision()), a, b)
 
 
 def eye_like(x: Any, rows: int, columns: int) -> Any:

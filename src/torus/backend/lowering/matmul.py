@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from torus.backend.lowering.apply import cast, current
 from torus.backend.lowering.lazy import jnp, lax
+from torus.backend.lowering.passes import in_passes, precision
 from torus.backend.lowering.reductions import opmath, widen
 from torus.backend.lowering.registry import OutSpec, lowers
-
-
-def precision() -> Any:
-    """The `lax.Precision` that the running trace asks of float32 products (matmul and convolution)."""
-    return lax.Precision[current().precision.upper()]
-
 
 Axes = tuple[int, ...]
 
@@ -22,8 +18,12 @@ Axes = tuple[int, ...]
 def product(a: Any, b: Any, contracted: tuple[Axes, Axes], batch: tuple[Axes, Axes] = ((), ()), dtype: str = "") -> Any:
     """`lax.dot_general` in the accumulation dtype: `dtype` if given, float32 for half precisions, else that of `a`."""
     accumulate = dtype or opmath(str(a.dtype))
-    a, b = _multipliable(a), _multipliable(b)
-    return lax.dot_general(a, b, (contracted, batch), precision=precision(), preferred_element_type=accumulate)
+
+    def multiply(x: Any, y: Any) -> Any:
+        x, y = _multipliable(x), _multipliable(y)
+        return lax.dot_general(x, y, (contracted, batch), precision=precision(), preferred_element_type=accumulate)
+
+    return in_passes(multiply, a, b)
 
 
 def _multipliable(x: Any) -> Any:
@@ -180,7 +180,10 @@ def _ragged(a: Any, b: Any, ends: Any) -> Any:
     if current().platform == "cpu":
         return _ragged_in_tiles(_multipliable(a), b, starts, ends)
     accumulate = jnp.dtype(opmath(str(a.dtype)))
-    return lax.ragged_dot(a, b, ends - starts, precision=precision(), preferred_element_type=accumulate)
+    multiply = functools.partial(
+        lax.ragged_dot, group_sizes=ends - starts, precision=precision(), preferred_element_type=accumulate
+    )
+    return in_passes(multiply, a, b)
 
 
 def _ragged_in_tiles(a: Any, b: Any, starts: Any, ends: Any) -> Any:
@@ -238,8 +241,14 @@ def trilinear(
     """The product of three tensors that each lack some of the dimensions (`expand`), summed over others."""
     total = a.ndim + len(expand1)
     present = lambda missing: [axis for axis in range(total) if axis not in missing]  # noqa: E731
-    operands = [part for x, e in ((a, expand1), (b, expand2), (c, expand3)) for part in (widen(x), present(e))]
-    return jnp.einsum(*operands, present(sumdim), precision=precision()).astype(a.dtype)
+    first = [axis for axis in sumdim if axis in expand3]  # what the third lacks is summed before it comes in
+    left = [axis for axis in present(first) if axis not in expand1 or axis not in expand2]
+    ab = _einsum(widen(a), present(expand1), widen(b), present(expand2), left)
+    return _einsum(ab, left, widen(c), present(expand3), present(sumdim)).astype(a.dtype)
+
+
+def _einsum(x: Any, of_x: list[int], y: Any, of_y: list[int], kept: list[int]) -> Any:
+    return in_passes(lambda x, y: jnp.einsum(x, of_x, y, of_y, kept, precision=precision()), x, y)
 
 
 @lowers("aten::_weight_int8pack_mm")

@@ -152,29 +152,42 @@ def _batch_norm(
     return result, mean.reshape(-1), invstd.reshape(-1), new_mean, new_var
 
 
+@lowers("aten::_native_batch_norm_legit_functional")
 @lowers("aten::native_batch_norm", mutates=("running_mean", "running_var"))
 def batch_norm(
-    x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: Any, eps: Any
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: Any,
+    eps: Any,
+    *,
+    out: tuple[OutSpec, ...],
 ) -> Any:
-    return _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    results = _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    return (results[0], *_fitted(results[1:3], out[1:3]), *results[3:])
 
 
 @lowers("aten::_native_batch_norm_legit", mutates=("running_mean", "running_var"))
 def batch_norm_legit(
-    x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: Any, eps: Any
+    x: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: Any,
+    eps: Any,
+    *,
+    out: tuple[OutSpec, ...],
 ) -> Any:
-    """No meta kernel says the dtypes: the result has that of `x`, the statistics that of the parameters."""
-    result, mean, invstd, *new = _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    """Where no meta kernel says: the result has the dtype of `x`, the statistics that of the parameters."""
+    result, *saved, mean, variance = _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    saved = _fitted(saved, out[1:3]) if out else [v if training else v[:0] for v in saved]
     given = next((v for v in (weight, bias, running_mean, running_var) if v is not None), x)
-    statistics = (cast(v, str(given.dtype)) for v in (mean, invstd))
-    return (cast(result, str(x.dtype)), *statistics, *new)
-
-
-@lowers("aten::_native_batch_norm_legit_functional")
-def batch_norm_legit_functional(
-    x: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: Any, eps: Any
-) -> Any:
-    return _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
+    return (cast(result, str(x.dtype)), *(cast(v, str(given.dtype)) for v in saved), mean, variance)
 
 
 @lowers("aten::_native_batch_norm_legit.no_stats")
@@ -199,7 +212,7 @@ def batch_norm_no_training(
 
 
 def _fitted(statistics: Sequence[Any], outs: Sequence[OutSpec]) -> list[Any]:
-    """Evaluation promises empty statistics in some overloads."""
+    """Evaluation saves none, which compiled graphs do not know: they have one for each channel."""
     return [s if tuple(s.shape) == tuple(o.shape) else s[: o.shape[0]] for s, o in zip(statistics, outs)]
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from torus.backend.lowering.apply import cast
+from torus.backend.lowering.apply import cast, current
 from torus.backend.lowering.dtypes import OPMATH
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.registry import OutSpec, lowers
@@ -44,6 +44,11 @@ def widen(x: Any) -> Any:
 def opmath(dtype: str) -> str:
     """The dtype in which results of `dtype` are computed."""
     return OPMATH.get(dtype, dtype)
+
+
+def carried(dtype: str) -> str:
+    """The dtype in which the CPU's kernels carry scans and moments: float64 for float32. Accelerators do not."""
+    return {"float32": "float64", "complex64": "complex128"}.get(dtype, dtype) if current().platform == "cpu" else dtype
 
 
 def isnan(x: Any) -> Any:
@@ -266,10 +271,24 @@ def _square(x: Any) -> Any:
     return x * x
 
 
+def _exact_moments(x: Any, axes: Sequence[int]) -> tuple[Any, Any]:
+    """Mean and sum of squared deviations, dimensions kept; on the host in float64 for float32, as the CPU's.
+
+    The first pass stays in float32, where it costs no more: what its rounding does to the mean, squared, is nothing.
+    """
+    wide = carried(str(x.dtype))
+    if wide == str(x.dtype):
+        return moments(x, axes)[:2]
+    anchor = _first(x, axes)
+    offset = jnp.sum(x - anchor, axes, keepdims=True) / jnp.asarray(count(x, axes), x.real.dtype)
+    mean = anchor.astype(wide) + offset.astype(wide)
+    return mean, jnp.sum(_square(x.astype(wide) - mean), axes, keepdims=True)
+
+
 def _variance(x: Any, dim: Dims, correction: Any) -> tuple[Any, Any]:
     x = widen(x)
     axes = axes_of(dim, x.ndim)
-    mean, squares, _ = moments(x, axes)
+    mean, squares = _exact_moments(x, axes)
     correction = jnp.asarray(1 if correction is None else correction, squares.dtype)
     degrees = jnp.maximum(jnp.asarray(count(x, axes), squares.dtype) - correction, jnp.zeros((), squares.dtype))
     return squares / degrees, mean

@@ -8,7 +8,7 @@ from typing import Any
 
 from torus.backend.lowering.apply import cast, current
 from torus.backend.lowering.lazy import jax, jnp, lax
-from torus.backend.lowering.reductions import axis_of, isnan, opmath
+from torus.backend.lowering.reductions import axis_of, carried, isnan, opmath
 from torus.backend.lowering.registry import OutSpec, lowers
 
 Combine = Callable[[Any, Any], Any]
@@ -60,14 +60,8 @@ def _loop(combine: Combine, x: Any) -> Any:
     return lax.scan(step, (jnp.zeros((), bool), nothing), x)[1]
 
 
-def _accumulator(dtype: str) -> str:
-    """PyTorch's CPU kernels carry float32 scans in float64; accelerators do not."""
-    dtype = "int64" if dtype == "bool" else opmath(dtype)
-    return {"float32": "float64", "complex64": "complex128"}.get(dtype, dtype) if current().platform == "cpu" else dtype
-
-
 def _scan(combine: Combine, x: Any, dim: int, dtype: str) -> Any:
-    x = cast(x, _accumulator(dtype))
+    x = cast(x, "int64" if dtype == "bool" else carried(opmath(dtype)))
     return x if x.ndim == 0 else scan_along(combine, x, axis_of(dim, x.ndim))
 
 

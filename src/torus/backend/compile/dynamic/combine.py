@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torus.backend.compile.dynamic.extents import Unpadded, agree, broadcast, masked
+from torus.backend.compile.dynamic.extents import Extents, Unpadded, agree, broadcast, masked
 from torus.backend.compile.dynamic.run import PaddedRun, Results, axes, given, handles, operand_nodes, with_array
 from torus.backend.lowering.lazy import jnp
 
@@ -42,7 +42,6 @@ _NEUTRAL: dict[str, Callable[[Any], Any]] = {
     "cumprod": lambda _: 1,
     "logcumsumexp": _lowest,
     "count_nonzero": lambda _: 0,
-    "topk": _lowest,
 }
 
 
@@ -53,8 +52,6 @@ def reduce(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -
     source, extents = args[0], run.of(node.args[0])
     rank = source.array.ndim
     dims = axes(given(node, "dim"), rank)
-    if name == "topk" and not given(node, "largest", True):
-        raise Unpadded("the smallest elements of a dynamic dimension")
     if name == "linalg_vector_norm" and given(node, "ord", 2) in (0, float("-inf")):
         raise Unpadded("this norm of a dynamic dimension")
     neutral = _NEUTRAL[name](source.array.dtype)
@@ -134,26 +131,54 @@ def matmul(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -
     return run.plain(node, args, kwargs), [(*batch, a[last - 1], b[-1])]
 
 
+def _last(dtype: Any, descending: bool) -> Any:
+    """What comes after everything else: a NaN counts as the largest number, and of equals the first comes first."""
+    if descending:
+        return _lowest(dtype)
+    return jnp.nan if jnp.issubdtype(dtype, jnp.floating) else _highest(dtype)
+
+
+@handles("sort", "topk")
+def order(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Results:
+    """Sorting, with places that do not count behind all others."""
+    run.compact(node.args[0])
+    args, kwargs = run.arguments(node)
+    extents, x = run.of(node.args[0]), args[0].array
+    (dim,) = axes(given(node, "dim", -1), x.ndim) or [0]
+    sorts = node.target._schema.name == "aten::sort"
+    last = _last(x.dtype, given(node, "descending", False) if sorts else given(node, "largest", True))
+    args = [with_array(args[0], masked(x, extents, [dim] if x.ndim else [], last)), *args[1:]]
+    found = tuple(e if sorts or d != dim else None for d, e in enumerate(extents))
+    return run.plain(node, args, kwargs), [found, found]
+
+
+def _zero_outside(run: PaddedRun, node: Any, args: list[Any]) -> tuple[list[Any], Extents]:
+    """The first two arguments of a convolution, images, with zeros where the padding of a convolution has them."""
+    for source in node.args[:2]:
+        run.compact(source)
+    images = list(args)
+    for i, source in enumerate(node.args[:2]):
+        extents = run.of(source)
+        images[i] = with_array(args[i], masked(run.values[source], extents, range(len(extents)), 0))
+    return images, run.of(node.args[0])
+
+
 @handles("convolution")
 def convolution(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Results:
-    """Over images whose number is dynamic, not their size."""
-    extents = run.of(node.args[0])
-    if any(e is not None for e in extents[1:]):
-        raise Unpadded("a convolution over a dynamic dimension")
-    return run.plain(node, args, kwargs), [extents]
+    """Over images whose number or sizes are dynamic; what lies outside of them is zero."""
+    args, image = _zero_outside(run, node, args)
+    if image[1] is not None or any(run.of(node.args[1])):
+        raise Unpadded("a convolution with a dynamic number of channels, or a dynamic kernel")
+    return run.plain(node, args, kwargs), [run.extents_of(node.meta["val"])]
 
 
 @handles("convolution_backward")
 def convolution_backward(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Results:
-    """The gradient of the weights sums over images; those that do not count give nothing."""
-    gradient, image = run.of(node.args[0]), run.of(node.args[1])
-    if any(e is not None for e in (*gradient[1:], *image[1:])):
-        raise Unpadded("a convolution over a dynamic dimension")
-    args = [
-        with_array(args[0], masked(args[0].array, gradient, [0], 0)),
-        with_array(args[1], masked(args[1].array, image, [0], 0)),
-        *args[2:],
-    ]
+    """The gradients of weight and bias sum over images and places; those that do not count give nothing."""
+    args, gradient = _zero_outside(run, node, args)
+    image = run.of(node.args[1])
+    if gradient[1] is not None or image[1] is not None or any(run.of(node.args[2])):
+        raise Unpadded("a convolution with a dynamic number of channels, or a dynamic kernel")
     results = run.plain(node, args, kwargs)
     return results, [image, *[(None,) * 9] * (len(results) - 1)]
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from torus.backend.compile.dynamic.extents import Unpadded, broadcast, regroup, reshaped
-from torus.backend.compile.dynamic.run import POINTWISE, PaddedRun, Results, axes, given, handles, meta, operand_nodes
+from torus.backend.compile.dynamic.extents import Unpadded, broadcast, masked, regroup, reshaped
+from torus.backend.compile.dynamic.run import (
+    POINTWISE,
+    PaddedRun,
+    Results,
+    axes,
+    given,
+    handles,
+    meta,
+    operand_nodes,
+    with_array,
+)
 from torus.backend.lowering.lazy import jnp, lax
 
 
@@ -219,12 +229,16 @@ def cat(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -> R
 
 @handles("constant_pad_nd")
 def constant_pad(run: PaddedRun, node: Any, args: list[Any], kwargs: dict[str, Any]) -> Results:
-    """Padding of dimensions that are not dynamic."""
-    extents, pads = run.of(node.args[0]), node.args[1]
-    for i in range(len(pads) // 2):
-        if extents[len(extents) - 1 - i] is not None and (pads[2 * i] or pads[2 * i + 1]):
-            raise Unpadded("padding of a dynamic dimension")
-    return run.plain(node, args, kwargs), [extents]
+    """The value beside what is real."""
+    run.compact(node.args[0])
+    source, extents, pads = run.values[node.args[0]], run.of(node.args[0]), node.args[1]
+    dims = [source.ndim - 1 - i for i in range(len(pads) // 2)]
+    if not all(isinstance(p, int) for p in pads):
+        raise Unpadded("a dynamic amount of padding")
+    args = [with_array(args[0], masked(source, extents, dims, given(node, "value", 0))), *args[1:]]
+    sized = run.extents_of(node.meta["val"])
+    padded = tuple(s if d in dims else e for d, (s, e) in enumerate(zip(sized, extents)))
+    return run.plain(node, args, kwargs), [padded]
 
 
 @handles("flip")

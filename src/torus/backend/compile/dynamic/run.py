@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from torus.backend.compile.dynamic.arithmetic import compute
 from torus.backend.compile.dynamic.extents import (
     Extent,
     Extents,
@@ -23,7 +24,6 @@ from torus.backend.compile.dynamic.extents import (
 from torus.backend.compile.graph import GraphFunction, Run, nest, tensors
 from torus.backend.compile.nodes import lower_call, parameters
 from torus.backend.lowering.apply import Operand
-from torus.backend.lowering.lazy import jnp
 
 aten = torch.ops.aten
 Results = tuple[list[Any], list[Extents]]
@@ -104,31 +104,7 @@ class PaddedRun(Run):
             return self.bindings.number(expression)
         if expression.is_Symbol:
             return self.real[expression]
-        args = [self.evaluate(a) for a in expression.args]
-        kind = type(expression).__name__
-        if kind == "Add":
-            return sum(args[1:], args[0])
-        if kind == "Mul":
-            result = args[0]
-            for a in args[1:]:
-                result = result * a
-            return result
-        if kind in ("FloorDiv", "CleanDiv"):
-            return args[0] // args[1]
-        if kind in ("Mod", "PythonMod"):
-            return args[0] % args[1]
-        if kind in ("Max", "Min"):
-            result = args[0]
-            for a in args[1:]:
-                result = jnp.maximum(result, a) if kind == "Max" else jnp.minimum(result, a)
-            return result
-        if kind in ("IntTrueDiv", "FloatTrueDiv"):
-            return jnp.asarray(args[0], "float64") / args[1]
-        if kind == "ToFloat":
-            return jnp.asarray(args[0], "float64")
-        if kind == "Pow" and isinstance(args[1], int):
-            return args[0] ** args[1]
-        raise Unpadded(f"the size {expression} is not understood")
+        return compute(expression, [self.evaluate(a) for a in expression.args])
 
     def varies(self, size: Any) -> bool:
         """Whether a size is padded."""

@@ -37,6 +37,11 @@ class Stage:
         self.done = min(self.done + 1, self.total)
         self._draw(end="\r")
 
+    def update(self, done: int, total: int) -> None:
+        """So many of so many parts are done: what `progress` of `torus.explain.explain` is."""
+        self.done, self.total = min(done, max(total, 1)), max(total, 1)
+        self._draw(end="\r")
+
     def _draw(self, end: str) -> None:
         if end == "\r" and not sys.stderr.isatty():
             return

@@ -1,0 +1,1 @@
+"""Explanations for people: HTML that needs nothing else, SVG, PNG."""

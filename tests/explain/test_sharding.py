@@ -1,0 +1,100 @@
+"""Many devices give the bits of one at one size of chunk; each test runs where there are four."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from torus.explain import explain
+
+FOUR = """
+import gc, torch, torus
+from torch import nn
+from torus.explain import explain
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 3)).eval().to("tpu")
+x, chosen = torch.randn(2, 12).to("tpu"), torch.tensor([2, 0]).to("tpu")
+
+def both(method, mode, **options):
+    given = dict(method=method, mode=mode, chunk=4, layer="1", **options)
+    one, four = (explain(net, x, chosen, devices=devices, **given) for devices in (None, 4))
+    assert torch.equal(one.attribution, four.attribution), method
+    assert four.attribution.device == x.device
+    assert four.extras["sharding"] == "4 devices, as asked for"
+    return four
+
+segments = torch.arange(32) // 2
+both("shapley_sampling", "fused", permutations=8, segments=segments)
+assert torch.tpu.max_memory_allocated(3) > sum(p.nbytes for p in net.parameters())
+both("kernel_shap", "strict", samples=64, segments=segments)
+both("saliency", "strict")
+gc.collect()
+assert torch.tpu.memory_allocated(3) == 0, torch.tpu.memory_summary(3)
+found = explain(net, x, chosen, method="shapley_sampling", permutations=8, segments=torch.arange(12), devices="auto")
+assert "4 devices take" in found.extras["sharding"], found.extras
+print("done")
+"""
+
+PROCESSES = """
+import sys, torch
+from torch import distributed
+from torus.explain import explain
+
+rank, store = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+torch.manual_seed(0)
+net, x = torch.nn.Sequential(torch.nn.Linear(5, 1), torch.nn.Tanh()).eval(), torch.randn(2, 5)
+given = dict(method="exact_shapley", chunk=3)
+one, two = explain(net, x, **given), explain(net, x, devices="processes", **given)
+assert torch.equal(one.attribution, two.attribution)
+assert two.extras["sharding"] == "2 processes, as asked for"
+distributed.destroy_process_group()
+print("done")
+"""
+
+
+def started(script: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    source = str(Path(__file__).parents[2] / "src")
+    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path} | environment,
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> None:
+    output = process.communicate(timeout=300)[0]
+    assert output.endswith("done\n"), output
+
+
+def test_four_devices_agree_bitwise_with_one() -> None:
+    finished(started(FOUR, TORUS_DEVICE_COUNT="4"))
+
+
+def test_two_processes_agree_bitwise_with_one(tmp_path: Path) -> None:
+    both = [started(PROCESSES, str(rank), str(tmp_path / "store")) for rank in range(2)]
+    for process in both:
+        finished(process)
+
+
+def test_one_device_is_not_shared_and_says_so() -> None:
+    found = explain(torch.nn.Linear(3, 1), torch.ones(1, 3), method="exact_shapley", devices="auto")
+    assert found.extras["sharding"] == "there is one device"
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [(3, "there are 1 of the kind 'cpu'"), ("best", "'auto' or 'processes'"), ([], "a number"), ("processes", "init_")],
+)
+def test_devices_that_are_not_there(devices: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        explain(torch.nn.Linear(3, 1), torch.ones(1, 3), devices=devices)  # type: ignore[arg-type]
