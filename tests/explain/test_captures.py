@@ -68,6 +68,14 @@ def test_a_changed_model_is_captured_again(device: str) -> None:
     agrees(model, x)
 
 
+def test_a_program_belongs_to_a_precision(device: str) -> None:
+    model = Masked().eval().to(device)
+    x = torch.randn(2, 4, device=device)
+    with torch.tpu.precision("default"):
+        coarse = compiled(model, x, on_low_precision="ignore").attribution
+    assert not torch.equal(agrees(model, x).attribution, coarse)
+
+
 def test_what_decides_a_program_is_in_its_key() -> None:
     model, x = Masked(), torch.randn(2, 4)
     key = Bindings(model_function(model, x, 1)).key
