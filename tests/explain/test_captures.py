@@ -51,7 +51,6 @@ def test_later_calls_of_a_shape_compile_nothing(device: str) -> None:
             model, torch.randn(2, 4, device=device), arguments={"mask": torch.rand(2, 6, device=device)}, layer=layer
         )
         assert again.certificate.compiles == 0
-        assert again.certificate.programs == 1
 
 
 def test_a_changed_model_is_captured_again(device: str) -> None:

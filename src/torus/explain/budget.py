@@ -36,8 +36,8 @@ def chunk_within(
     """The most copies of the examples that run at once within a budget, by what `torus.explain.live` counts.
 
     What is alive on the device counts, the model included; on the CPU only what the run adds is known. Of several
-    devices each takes so many, and the first has the method's own tensors, `held` copies. Raises ValueError, before anything runs,
-    where one copy does not fit; it says what would.
+    devices each takes so many, and the first has the method's own tensors, `held` copies. Raises ValueError, before
+    anything runs, where one copy does not fit; it says what would.
     """
     used = tpu.memory_allocated(points[0].device) if points[0].device.type == "tpu" else 0
     ask: Callable[[Points], Any] = function.grad if gradients else function.value
