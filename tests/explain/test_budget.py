@@ -61,6 +61,19 @@ def test_the_peak_stays_within_the_budget(method: str, options: dict[str, object
     assert found.certificate.passed
 
 
+def test_five_hundred_samples_run_within_a_budget(device: str) -> None:
+    """At once they would take 1,000 rows, some 60 MiB."""
+    net, x = convolutions().to(device), images().to(device)
+    torch.tpu.synchronize()
+    budget = torch.tpu.memory_allocated() + (5 << 20)
+    found = explain(net, x, 1, method="expected_gradients", samples=512, tol=1e-9, budget=budget)
+    assert found.certificate.gradients == 1024
+    assert found.certificate.peak_memory is not None
+    assert found.certificate.peak_memory <= budget
+    with pytest.raises(ValueError, match="too small"):
+        explain(net, x, 1, method="expected_gradients", budget=budget - (4 << 20))
+
+
 def test_a_larger_budget_runs_more_at_once() -> None:
     function, points = model_function(convolutions(), images(), 1), (images(),)
     chunks = [chunk_within(budget << 20, function, points, gradients=True) for budget in (1, 4, 16)]

@@ -51,7 +51,6 @@ def test_later_calls_of_a_shape_compile_nothing(device: str) -> None:
             model, torch.randn(2, 4, device=device), arguments={"mask": torch.rand(2, 6, device=device)}, layer=layer
         )
         assert again.certificate.compiles == 0
-        assert again.certificate.programs == 1
 
 
 def test_a_changed_model_is_captured_again(device: str) -> None:
@@ -66,6 +65,14 @@ def test_a_changed_model_is_captured_again(device: str) -> None:
     agrees(model, x)
     handle.remove()
     agrees(model, x)
+
+
+def test_a_program_belongs_to_a_precision(device: str) -> None:
+    model = Masked().eval().to(device)
+    x = torch.randn(2, 4, device=device)
+    with torch.tpu.precision("default"):
+        coarse = compiled(model, x, on_low_precision="ignore").attribution
+    assert not torch.equal(agrees(model, x).attribution, coarse)
 
 
 def test_what_decides_a_program_is_in_its_key() -> None:

@@ -30,18 +30,20 @@ def in_bytes(budget: int | str) -> int:
     return int(float(found[1]) * units[found[2].lower()])
 
 
-def chunk_within(budget: int, function: Function, points: Points, *, gradients: bool, devices: int = 1) -> int:
+def chunk_within(
+    budget: int, function: Function, points: Points, *, gradients: bool, devices: int = 1, held: int = 0
+) -> int:
     """The most copies of the examples that run at once within a budget, by what `torus.explain.live` counts.
 
     What is alive on the device counts, the model included; on the CPU only what the run adds is known. Of several
-    devices each takes so many, and the first holds the method's own points. Raises ValueError, before anything runs,
-    where one copy does not fit; it says what would.
+    devices each takes so many, and the first has the method's own tensors, `held` copies. Raises ValueError, before
+    anything runs, where one copy does not fit; it says what would.
     """
     used = tpu.memory_allocated(points[0].device) if points[0].device.type == "tpu" else 0
     ask: Callable[[Points], Any] = function.grad if gradients else function.value
 
     def needed(copies: int) -> int:
-        return used + _held(points, copies, devices) + _estimated(ask, points, copies)
+        return used + _held(points, copies * devices, held) + _estimated(ask, points, copies)
 
     one = needed(1)
     if one > budget:
@@ -75,9 +77,9 @@ def as_text(size: int) -> str:
     return f"{size:.4g} GiB"
 
 
-def _held(points: Points, copies: int, devices: int) -> int:
-    """What methods hold besides: two more of the copies (masks, gradients) and six of the examples (sums, errors)."""
-    return sum(point.nbytes for point in points) * ((3 * devices - 1) * copies + 6)
+def _held(points: Points, copies: int, held: int) -> int:
+    """What there is besides: the copies that run twice more (masks, gradients) and six examples' sums and errors."""
+    return sum(point.nbytes for point in points) * (2 * copies + 6 + held)
 
 
 def _estimated(ask: Callable[[Points], Any], points: Points, copies: int) -> int:

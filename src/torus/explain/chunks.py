@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -41,20 +42,21 @@ class Chunked:
     def apply(self, program: Program, points: Points) -> Points:
         return self.function.apply(program, points)
 
-    def _each(self, what: str, pieces: list[Points]) -> list[Any]:
+    def _each(self, what: str, pieces: Iterable[Points]) -> list[Any]:
         """What the function gives for each piece, in their order."""
         return [getattr(self.function, what)(piece) for piece in pieces]
 
-    def _pieces(self, points: Points) -> list[Points]:
+    def _pieces(self, points: Points) -> Iterator[Points]:
         step = self.size * self.examples
         count = rows(points)
         if count <= step:
-            return [points]
-        # copies, since matrix products on the CPU give other bits for memory that starts elsewhere
-        pieces = [tuple(tensor[first : first + step].clone() for tensor in points) for first in range(0, count, step)]
-        short = (step - rows(pieces[-1])) // self.examples
-        if short:
-            last = tuple(tensor[-self.examples :] for tensor in pieces[-1])
-            filling = repeat(last, short)
-            pieces[-1] = tuple(torch.cat(pair) for pair in zip(pieces[-1], filling, strict=True))
-        return pieces
+            yield points
+            return
+        for first in range(0, count, step):
+            # copies, since matrix products on the CPU give other bits for memory that starts elsewhere
+            piece = tuple(tensor[first : first + step].clone() for tensor in points)
+            short = (step - rows(piece)) // self.examples
+            if short:
+                filling = repeat(tuple(tensor[-self.examples :] for tensor in piece), short)
+                piece = tuple(torch.cat(pair) for pair in zip(piece, filling, strict=True))
+            yield piece

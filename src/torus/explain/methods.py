@@ -70,6 +70,16 @@ def of_values(method: Found) -> Found:
     return method
 
 
+def holding(copies: Callable[..., int]) -> Callable[[Found], Found]:
+    """Mark a method with the copies of the examples that its own tensors take at most, from its options."""
+
+    def mark(method: Found) -> Found:
+        method.holds = copies  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
 METHODS = {
     "saliency": ("torus.explain.gradients", "saliency", "absolute gradient"),
     "input_x_gradient": ("torus.explain.gradients", "input_x_gradient", "input times gradient"),

@@ -12,6 +12,7 @@ from torus.backend import device as tpu
 from torus.explain.captures import Bindings
 from torus.explain.function import Function, Program
 from torus.explain.points import Points
+from torus.explain.precision import current
 
 MODES = ("default", "strict", "fused", "compiled")
 
@@ -44,7 +45,8 @@ class Compiled:
 
     def _call(self, what: Hashable, ask: Callable[[Function, Points], Any], points: Points) -> Any:
         tensors = tuple(tensor.detach() for tensor in (*points, *self._bindings.tensors))
-        key = what, tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors), self._bindings.key
+        shapes = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in tensors)
+        key = what, shapes, current(points[0].device), self._bindings.key
         if key not in self._programs:
             rebind, count = self._bindings.with_tensors, len(points)
             self._programs[key] = _capture(lambda *given: ask(rebind(given[count:]), given[:count]), tensors)

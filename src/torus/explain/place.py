@@ -30,6 +30,10 @@ class Place:
             return Chunked(prepare(original), self.size)
         return self.sharding.function(original, self.size, prepare)
 
+    def probe(self, original: ModelFunction) -> Function:
+        """The function for a few points beforehand, that take no more memory than one copy of the examples."""
+        return original if self.size is None else Chunked(original, 1)
+
     @property
     def extras(self) -> dict[str, str]:
         """What the user is told about it."""
@@ -44,12 +48,13 @@ def placed(
     budget: int | None,
     devices: sharding.Devices,
     gradients: bool,
+    held: int,
 ) -> Place:
     """The largest pieces that the budget allows, no larger than the chunk that was asked for, and where they run."""
     size = run.chunk
     if budget is not None:
         most = 1 if devices is None else sharding.most(devices, points)
-        fitting = chunk_within(budget, original, points, gradients=gradients, devices=most)
+        fitting = chunk_within(budget, original, points, gradients=gradients, devices=most, held=held)
         size = min(fitting, size or fitting)
     if devices is None:
         return Place(dataclasses.replace(run, chunk=size), size, None)

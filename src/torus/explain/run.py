@@ -84,11 +84,12 @@ def explain(
     with modes.running(mode):
         origin = original.origin()
         gradients = getattr(chosen, "gradients", True)
-        place = placed(original, origin, run, budget=most, devices=devices, gradients=gradients)
+        held = getattr(chosen, "holds", lambda **_: 0)(**options)
+        place = placed(original, origin, run, budget=most, devices=devices, gradients=gradients, held=held)
         function, run = place.function(original, modes.prepared(mode)), place.run
         with measured(origin[0].device) as cost, contextlib.ExitStack() as stack:
             reference = as_baselines(baselines, origin)
-            probed = Counted(place.function(original, modes.prepared("default")), cost)
+            probed = Counted(place.probe(original), cost)
             precision = stack.enter_context(guarded(probed, origin, reference, run.tolerance, on_low_precision))
             found = chosen(Counted(function, cost), origin, reference, run, **options)
             values, baseline_values = original.value(origin), original.value(reference)

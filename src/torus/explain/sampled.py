@@ -6,7 +6,7 @@ import torch
 
 from torus.explain.chunks import Chunked
 from torus.explain.function import Function
-from torus.explain.methods import Attribution, Run
+from torus.explain.methods import Attribution, Run, holding
 from torus.explain.moments import Moments, sample
 from torus.explain.points import Points, each, flat, repeat, rows, unflat
 from torus.explain.references import References, as_references, mean
@@ -14,6 +14,7 @@ from torus.explain.references import References, as_references, mean
 KINDS = ("mean", "squared", "variance")
 
 
+@holding(lambda batch=16, **_: 6 * batch)
 def smoothgrad(
     function: Function,
     points: Points,
@@ -68,6 +69,7 @@ def smoothgrad(
     )
 
 
+@holding(lambda batch=16, **_: 8 * batch)
 def expected_gradients(
     function: Function,
     points: Points,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class Sharded(Chunked):
         super().__init__(functions[0], size)
         self.functions, self.devices = functions, devices
 
-    def _each(self, what: str, pieces: list[Points]) -> list[Any]:
+    def _each(self, what: str, pieces: Iterable[Points]) -> list[Any]:
         started = []
         for number, piece in enumerate(pieces):
             turn = number % len(self.devices)
@@ -48,12 +48,12 @@ class Sharded(Chunked):
 class Spread(Chunked):
     """Pieces dealt out to processes that all run the same method: each gets the results of all."""
 
-    def _each(self, what: str, pieces: list[Points]) -> list[Any]:
-        rank, world = distributed.get_rank(), distributed.get_world_size()
-        mine = _moved(super()._each(what, pieces[rank::world]), torch.device("cpu"))
+    def _each(self, what: str, pieces: Iterable[Points]) -> list[Any]:
+        rank, world, every = distributed.get_rank(), distributed.get_world_size(), list(pieces)
+        mine = _moved(super()._each(what, every[rank::world]), torch.device("cpu"))
         gathered: list[Any] = [None] * world
         distributed.all_gather_object(gathered, mine)
-        return [_moved(gathered[n % world][n // world], pieces[0][0].device) for n in range(len(pieces))]
+        return [_moved(gathered[n % world][n // world], every[0][0].device) for n in range(len(every))]
 
 
 @dataclass(frozen=True)
