@@ -114,9 +114,9 @@ def test_the_most_probable_continuation_is_explained_if_none_is_given() -> None:
     assert explain_text(model, tokenizer, PROMPT, generate=4).tokens.generated == 4
 
 
-@pytest.mark.parametrize("method", ["leave_one_out", "saliency", "input_x_gradient"])
+@pytest.mark.parametrize("method", ["leave_one_out", "saliency", "deeplift", "exact_shapley"])
 def test_the_plan_is_what_it_costs(method: str) -> None:
-    arguments: dict[str, Any] = {"target": "yes", "method": method, "chunk": 4}
+    arguments: dict[str, Any] = {"target": "yes", "method": method, "chunk": 4, "by": "sentence"}
     planned = plan_text(decoder(), byte_tokenizer(), PROMPT, **arguments).plan
     certificate = explain_text(decoder(), byte_tokenizer(), PROMPT, **arguments).certificate
     counted = certificate.values, certificate.gradients
@@ -236,6 +236,15 @@ def test_shapley_values_of_sentences_sum_to_what_they_explain(method: str) -> No
     )
     errors = found.score_errors or (0.0,) * 4
     assert all(abs(a - b) <= 4 * error + 1e-4 for a, b, error in zip(found.scores, exact.scores, errors))
+
+
+@pytest.mark.parametrize("method", ["integrated_gradients", "deeplift", "attn_lrp"])
+def test_methods_that_promise_a_sum_keep_it(method: str) -> None:
+    found = explain_text(decoder(num_hidden_layers=1), byte_tokenizer(), PROMPT, "yes", method=method)
+    assert found.certificate.passed
+    assert found.certificate.completeness_gap is not None
+    if method != "attn_lrp":  # its sum is the value itself
+        assert sum(found.scores) == pytest.approx(float(found.values - found.baseline_values), rel=1e-3)
 
 
 def test_ablation_is_leaving_out_one() -> None:
