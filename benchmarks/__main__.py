@@ -4,6 +4,7 @@
     python -m benchmarks --only ops,views --rounds 31 --json reports/benchmarks.json
     python -m benchmarks --only ops --peer torchax=/path/to/python
     python -m benchmarks --only compile                 # what torch.compile gives
+    python -m benchmarks --only explain                 # what explanations need
     python -m benchmarks --only fuse                    # what defer-and-fuse mode gives; or a piece: --only fuse-chain
 
 Every number is the median over rounds in which all processes take turns, with the least beside it where samples are
@@ -30,6 +31,7 @@ from benchmarks import accuracy, ops, places, plot, scalars, startup, steps
 from benchmarks.compiling import sizes
 from benchmarks.compiling import startup as compiled_startup
 from benchmarks.compiling import training as compiled_training
+from benchmarks.explaining import gradients as integrated
 from benchmarks.fusing import chain, first_call, gradients, layers, lengths, record, training, turns
 from benchmarks.report import Result, summary, text
 from benchmarks.worker import Failed, NotInstalled, Worker
@@ -50,9 +52,10 @@ TITLES = {
     "compile-step": "compile-step: one training step under torch.compile, and the time to compile it",
     "compile-startup": "compile-startup: the first compiled call in a fresh process",
     "compile-sizes": "compile-sizes: programs for sizes that change",
+    "explain-gradients": "explain-gradients: gradients that integrated gradients need, on the CPU",
     "fuse-loop": "fuse-loop: a loop that changes its length, its scalars and its random numbers, in the background",
 }
-PARTS = {part: [group for group in TITLES if group.startswith(f"{part}-")] for part in ("fuse", "compile")}
+PARTS = {part: [group for group in TITLES if group.startswith(f"{part}-")] for part in ("fuse", "compile", "explain")}
 """Names of several benchmarks together."""
 
 
@@ -165,6 +168,7 @@ def _benchmarks(session: Session, options: argparse.Namespace) -> dict[str, Call
         "compile-step": lambda: compiled_training.run(session.workers(*compiled_training.PLACES), rounds, quick),
         "compile-startup": lambda: compiled_startup.run(rounds, quick),
         "compile-sizes": lambda: sizes.run(quick),
+        "explain-gradients": lambda: integrated.run(quick),
     }
 
 

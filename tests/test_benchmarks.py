@@ -121,6 +121,15 @@ def test_fused_and_others_give_the_same(tmp_path: Path) -> None:
     assert all(one["programs"] >= 1 for one in samples["tpu_fused"])
 
 
+def test_explanations(tmp_path: Path) -> None:
+    """Ours ends under the gap of fixed steps, and under the tolerance that they miss."""
+    found = measured(tmp_path, "--only", "explain")
+    check(found, "explain-gradients")
+    for one in found["results"]["explain-gradients"]["samples"].values():
+        assert 0 < one["to_gap"] <= one["to_gap_and_error"]
+        assert one["error"] < 2e-3
+
+
 def test_a_part_is_all_its_pieces() -> None:
     assert parse(["--only", "ops,fuse"]).only == ["ops", *PARTS["fuse"]]
     assert {"fuse-record", "fuse-chain", "fuse-step", "fuse-captum"} < set(PARTS["fuse"])

@@ -92,12 +92,32 @@ def test_what_lies_in_a_thousandth_of_the_path_is_found() -> None:
     assert found.certificate.gradients <= 3 * 500
 
 
+def test_a_causal_language_model_converges_where_fixed_steps_do_not() -> None:
+    """Embeddings of a prompt, from those of the padding token, to the raw logit of a token at the last place."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(2)
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "pad_token_id": 0}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "initializer_range": 0.3}
+    model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**sizes, **heads)).eval().requires_grad_(False)
+    tokens = torch.randint(1, 64, (1, 8))
+    pad = model.get_input_embeddings()(torch.zeros_like(tokens))
+    found = explained(model, tokens, (7, 3), layer="model.embed_tokens", baselines=pad)
+    assert found.certificate.passed, str(found.certificate)
+    assert found.certificate.gradients <= 1000
+    function = model_function(model, tokens, (7, 3), layer="model.embed_tokens")
+    parts = ((torch.arange(512) + 0.5) / 512)[:, None, None]
+    _, (gradient,) = function.grad((pad + parts * (found.points[0] - pad),))
+    fixed = ((found.points[0] - pad) * gradient).sum() / 512
+    change = found.values - found.baseline_values
+    assert (fixed - change).abs() > 0.05 * change.abs()  # 9 % here
+
+
 def test_a_step_has_a_verdict_with_figures() -> None:
     """A value that jumps has no gradient that could show it."""
     model = lambda p: p.sum(1) + (p.sum(1) > 0.5).to(p.dtype)  # noqa: E731
     found = explained(model, torch.ones(1, 4), None, most=600)
     assert not found.certificate.passed
-    assert "not converged; example 0: completeness gap 1" in found.certificate.verdict
+    assert "example 0: completeness gap 1" in found.certificate.verdict
     assert "after 600 gradients" in found.certificate.verdict
     assert found.certificate.gradients == 600
 

@@ -120,7 +120,7 @@ class _Quality:
             return f"the model or its gradient is not finite on the path; {figures}"
         if max(gap, error) <= rounding:
             return f"limited by rounding, which can make {rounding:.2g}; {figures}"
-        return f"not converged; {figures}"
+        return figures
 
 
 def _read(figures: torch.Tensor, change: torch.Tensor) -> tuple[Array, Array]:

@@ -24,6 +24,7 @@ WORDS = {
     "device": "Device",
     "mode": "Execution mode",
     "precision": "Matrix products",
+    "precision_error": "Gradients of the precision that was set, from those of exact products",
     "seed": "Seed",
     "versions": "Versions",
 }
