@@ -36,7 +36,7 @@ class Function(Protocol):
         """The same, and its gradient with respect to each of the points."""
 
     def apply(self, program: Program, points: Points) -> Points:
-        """A program of the function at points, run as the function runs, on one copy of the examples at once."""
+        """A program of the function at points, run as the function runs; its ops are those of one copy of all."""
 
 
 class ModelFunction:
