@@ -96,7 +96,7 @@ void upload(const at::Tensor& owned, const at::Tensor& target) {
   auto& state = state_of(target);
   const auto shape = memory_shape(target);
   // In the order of memory the tensor is contiguous.
-  auto in_memory_order = owned.as_strided(shape, contiguous_strides(shape));
+  auto in_memory_order = owned.as_strided(shape, torus::contiguous_strides(shape));
   auto array = array_from_host(in_memory_order, state.device);
   counters().host_writes.fetch_add(1, std::memory_order_relaxed);
   state.value = c10::make_intrusive<Value>(array.release(), intern_layout(target.scalar_type(), shape), state.device);
@@ -104,7 +104,7 @@ void upload(const at::Tensor& owned, const at::Tensor& target) {
 
 void copy_from_host(const at::Tensor& source, const at::Tensor& target) {
   const bool direct = covers_storage(target);
-  const auto strides = direct ? target.strides().vec() : contiguous_strides(target.sizes());
+  const auto strides = direct ? target.strides().vec() : torus::contiguous_strides(target.sizes());
   // Always a copy of our own: what the user does to the source afterwards must not show.
   auto staged = at::empty_strided(target.sizes(), strides, target.options().device(c10::DeviceType::CPU));
   staged.copy_(source);

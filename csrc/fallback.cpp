@@ -16,7 +16,7 @@
 namespace torus {
 namespace {
 
-std::atomic<int> fallback_mode{0};
+std::atomic<int> chosen_mode{0};
 
 struct Counts {
   std::mutex mutex;
@@ -96,11 +96,11 @@ void reset_fallback_counts() {
 }
 
 FallbackMode fallback_mode() {
-  return static_cast<FallbackMode>(fallback_mode.load());
+  return static_cast<FallbackMode>(chosen_mode.load());
 }
 
 void set_fallback_mode(FallbackMode value) {
-  fallback_mode.store(static_cast<int>(value));
+  chosen_mode.store(static_cast<int>(value));
 }
 
 } // namespace torus

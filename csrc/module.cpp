@@ -86,7 +86,7 @@ at::Tensor tensor_from_array(const py::object& array, at::ScalarType dtype, cons
                              int device) {
   auto value = c10::make_intrusive<Value>(array.inc_ref().ptr(), intern_layout(dtype, sizes),
                                           static_cast<c10::DeviceIndex>(device));
-  return make_tensor(std::move(value), dtype, sizes, contiguous_strides(sizes));
+  return make_tensor(std::move(value), dtype, sizes, torus::contiguous_strides(sizes));
 }
 
 // The ops recorded on the tensor's trace, the number of its own result, and the device; None for a computed tensor.
