@@ -105,6 +105,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if name in _WHERE:
+        if _WHERE[name] == "lowering":
+            importlib.import_module(f"{__name__}.jax_module").load()
         value = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
         globals()[name] = value
         return value

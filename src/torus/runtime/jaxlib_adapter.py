@@ -24,7 +24,7 @@ import jaxlib
 import ml_dtypes
 import numpy as np
 
-from torus.runtime import host_memory
+from torus.runtime import host_memory, jax_module
 
 # As JAX does: XLA tells every client that starts otherwise. It is read when the library loads.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -103,7 +103,7 @@ def plugin_devices(platform: str) -> list[Any]:
     """The local devices of JAX's own client for ``"cuda"`` or ``"tpu"``. Raises RuntimeError if its plugin does not
     load.
     """
-    return list(importlib.import_module("jax").local_devices(backend=platform))
+    return list(jax_module.load().local_devices(backend=platform))
 
 
 def device_kind(device: Any) -> str:
@@ -148,7 +148,7 @@ def needs_kernels(stablehlo: str | bytes) -> bool:
 
 def register_kernels(device: Any) -> None:
     """Make the kernels known that programs of `device` call by name."""
-    importlib.import_module("jax")
+    jax_module.load()
     if device.platform == "cpu":
         # JAX does this when it lowers such a call; a program that was loaded would call a null pointer.
         importlib.import_module("jaxlib.lapack")._lapack.initialize()

@@ -5,7 +5,6 @@ Rules name ``lax`` and ``jnp`` at module level, and the registry must be readabl
 
 from __future__ import annotations
 
-import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,9 @@ class _LazyModule(ModuleType):
     """A module whose first attribute access imports the real one."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self.__name__), name)
+        from torus.runtime.jax_module import load
+
+        return getattr(load(self.__name__), name)
 
 
 if TYPE_CHECKING:
