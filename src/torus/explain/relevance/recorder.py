@@ -55,6 +55,8 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if op.namespace == "prim":  # a question about a tensor without data, such as its device
+            return op(*args, **kwargs)
         leaves, structure = pytree.tree_flatten((args, kwargs))
         found = [(place, self.slot(leaf)) for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         active = tuple((place, slot) for place, slot in found if slot is not None)
