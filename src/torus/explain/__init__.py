@@ -6,6 +6,7 @@ many devices alike. `explain_text` is the same for language models and encoders.
 """
 
 from torus.explain.certificate import Certificate as Certificate
+from torus.explain.exported import export_attribution as export_attribution
 from torus.explain.function import Function as Function
 from torus.explain.function import model_function as model_function
 from torus.explain.methods import METHODS as METHODS
@@ -29,6 +30,7 @@ __all__ = [
     "explain",
     "explain_each_token",
     "explain_text",
+    "export_attribution",
     "model_function",
     "plan_text",
 ]
