@@ -37,6 +37,47 @@ def test_jagged_to_padded_and_apart():
         assert torch.equal(actual.cpu(), expected)
 
 
+def _heads(device, requires_grad):
+    rows = [torch.randn(n, 2, 8, generator=torch.Generator().manual_seed(n)).to(device) for n in (3, 5, 2)]
+    return torch.nested.as_nested_tensor(rows, layout=torch.jagged).detach().requires_grad_(requires_grad)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_jagged_attention(monkeypatch, requires_grad):
+    monkeypatch.setattr(torch.tpu, "cpu_fallback", "error")
+
+    def called(device):
+        x = _heads(device, requires_grad)
+        result = F.scaled_dot_product_attention(*(x.transpose(1, 2),) * 3).transpose(1, 2)
+        if requires_grad:
+            result.values().square().sum().backward()
+        return result.values().detach().cpu(), x.grad.values().cpu() if requires_grad else None
+
+    torch.testing.assert_close(called("tpu"), called("cpu"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_encoder_drops_the_padding(monkeypatch):
+    """In evaluation PyTorch makes a nested tensor of a padded batch."""
+    monkeypatch.setattr(torch.tpu, "cpu_fallback", "error")
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 1).eval()
+    x, padding = torch.randn(3, 5, 8), torch.arange(5) >= torch.tensor([[3], [5], [2]])
+    with torch.no_grad():
+        expected = encoder(x, src_key_padding_mask=padding)
+        actual = encoder.to("tpu")(x.to("tpu"), src_key_padding_mask=padding.to("tpu"))
+    torch.testing.assert_close(actual.cpu(), expected)
+
+
+def test_nested():
+    rows = [torch.randn(n, 4) for n in (3, 5)]
+    x = torch.nested.as_nested_tensor([row.to("tpu") for row in rows])
+    for actual, row in zip(torch.softmax(x * 2, -1).unbind(), rows, strict=True):
+        torch.testing.assert_close(actual.cpu(), torch.softmax(row * 2, -1))
+    with pytest.raises(NotImplementedError, match="no kernel for nested tensors on the tpu device"):
+        x.sum(-1)
+
+
 REFUSED = {
     "coo to the device": lambda: torch.sparse_coo_tensor(INDICES, VALUES, (2, 2)).to("tpu"),
     "coo on the device": lambda: torch.sparse_coo_tensor(INDICES, VALUES, (2, 2), device="tpu"),
