@@ -34,18 +34,20 @@ def test_import_starts_no_client_and_prints_nothing():
 
 def test_import_is_cheap(tmp_path):
     code = """
-        import time, torch
+        import time
         start = time.process_time()
+        import torch
+        middle = time.process_time()
         import torus
-        print(time.process_time() - start)
+        print((time.process_time() - middle) / (middle - start))
     """
     options = {
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         "PYTHONDONTWRITEBYTECODE": "",
         "PYTHONPYCACHEPREFIX": str(tmp_path),
     }
-    seconds = [float(run(code, **options)) for _ in range(4)]  # the first one also compiles the sources
-    assert min(seconds) < 0.3
+    of_torch = [float(run(code, **options)) for _ in range(4)]  # the first one also compiles the sources
+    assert min(of_torch) < 0.2
 
 
 def test_every_rule_has_an_op():
