@@ -127,5 +127,5 @@ def test_a_block_that_was_stored_first() -> None:
     fast = compiled(fn)
     for _ in range(2):
         seen.clear()
-        same(fast(moved(X, "tpu")).cpu(), X @ X @ X)
+        same(fast(moved(X, "tpu")).cpu(), X @ X @ X, 2e-2)
         assert seen == ["DEFAULT", "DEFAULT", before]

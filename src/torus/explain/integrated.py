@@ -20,7 +20,7 @@ from torus.explain.references import References, as_references, mean
 def _copies(pieces: int = 4, gauss: int = 7, most: int = 4096, **_: Any) -> int:
     """Points, gradients in chunks and as one, and weighed; the integrals of every call."""
     step = pieces * (2 * gauss + 1)
-    return 4 * step + most * pieces // step
+    return 4 * step + most * pieces // max(step, 1)  # options that do not fit are refused later
 
 
 @holding(_copies)

@@ -43,7 +43,6 @@ class Rule:
         return Rule(nodes, Weights(*weights))
 
 
-@functools.cache
 def gauss_kronrod(count: int) -> Rule:
     """The Gauss rule of `count` nodes within that of ``2 * count + 1``, in float64.
 
@@ -51,6 +50,13 @@ def gauss_kronrod(count: int) -> Rule:
     degree ``count + 1``: its product with the Legendre polynomial of degree `count` is orthogonal to all of degree
     `count` and less.
     """
+    nodes, *weights = (torch.from_numpy(array) for array in _gauss_kronrod(count))
+    return Rule(nodes, Weights(*weights))
+
+
+@functools.cache
+def _gauss_kronrod(count: int) -> tuple[Any, ...]:
+    """Nodes and the three kinds of weights. Arrays: tensors kept from a run without data would have none for ever."""
     gauss, gauss_weights = legendre.leggauss(count)
     x, w = legendre.leggauss(2 * count + 2)
     basis = legendre.legvander(x, count + 1)
@@ -62,7 +68,7 @@ def gauss_kronrod(count: int) -> Rule:
     coarse = np.zeros_like(nodes)
     coarse[1::2] = gauss_weights
     weights = _through(nodes, -1.0, 1.0), coarse, _through(nodes, nodes[0], nodes[-1])
-    return Rule(torch.from_numpy((nodes + 1) / 2), Weights(*(torch.from_numpy(array / 2) for array in weights)))
+    return (nodes + 1) / 2, *(array / 2 for array in weights)
 
 
 def _through(nodes: Any, low: float, high: float) -> Any:

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from captum._utils.common import _get_module_from_name
 from captum.attr import Attribution, NoiseTunnel
-from captum.testing.attr.helpers.test_config import config
+
+with torch.backends.__allow_nonbracketed_mutation():  # Captum sets flags, which PyTorch's own test helpers forbid
+    from captum.testing.attr.helpers.test_config import config
 
 FULL = os.environ.get("TORUS_CAPTUM") == "full"
 SAMPLE = {

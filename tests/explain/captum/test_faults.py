@@ -102,7 +102,7 @@ def test_integrated_gradients_in_float64_have_weights_of_float32():
 
 def test_kernel_shap_of_one_feature_fails():
     # The second is what PyTorch says once its compiler was loaded, which turns the checks of distributions off.
-    with pytest.raises((ValueError, RuntimeError), match="Simplex|probability tensor contains"):
+    with pytest.raises((ValueError, RuntimeError), match=r"Simplex|probability tensor contains"):
         attr.KernelShap(lambda x: x.sum(1)).attribute(draw(1, 4), feature_mask=torch.zeros(1, 4, dtype=torch.long))
 
 
