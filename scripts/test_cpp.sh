@@ -32,7 +32,7 @@ sanitize = [f"-fsanitize={sanitizer}", "-fno-omit-frame-pointer", "-g1"] if sani
 # Headers that are not ours are "system" ones: no warnings about them, and no dependence on them.
 include = [f"-isystem{path}" for path in (*include_paths(), sysconfig.get_path("include"))]
 warnings = ["-Wall", "-Wextra", "-Wno-unused-parameter"]
-compile_options = ["-std=c++20", "-O1", "-Icsrc", "-MMD", *warnings, *include, *sanitize]
+compile_options = ["-std=c++20", "-O1" if sanitizer else "-O0", "-Icsrc", "-MMD", *warnings, *include, *sanitize]
 libraries = [*library_paths(), sysconfig.get_config_var("LIBDIR")]
 python = "-lpython" + sysconfig.get_config_var("LDVERSION")
 link_options = [f"-L{path} -Wl,-rpath,{path}" for path in libraries]
