@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import library, nn
 
 from tests.explain.graphs import RandomGraph
 from torus.explain import explain, model_function
@@ -200,7 +200,7 @@ def test_references_are_averaged(seed: int) -> None:
         explain(model, x, 0, method="deeplift", references=torch.zeros(4, 5))
 
 
-@torch.library.custom_op("torus_tests::bent", mutates_args=())
+@library.custom_op("torus_tests::bent", mutates_args=())
 def bent(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x > 0.3, 2 * x, x * x + 0.51)
 
