@@ -38,7 +38,9 @@ class Moments:
 
     @property
     def variance(self) -> torch.Tensor:
-        """The unbiased estimate of the variance of one sample."""
+        """The unbiased estimate of the variance of one sample; infinite where there is only one."""
+        if self.count < 2:
+            return torch.full_like(self.squares, torch.inf)
         return self.squares / (self.count - 1)
 
     @property

@@ -8,10 +8,10 @@ import torch
 
 from torus.explain.coalitions.convergence import not_converged, relative_error, worst
 from torus.explain.coalitions.game import Game
-from torus.explain.coalitions.moments import Moments
 from torus.explain.coalitions.segments import Given
 from torus.explain.function import Function
 from torus.explain.methods import Attribution, Run, of_values
+from torus.explain.moments import Moments
 from torus.explain.points import Points
 
 MOST = 20
@@ -61,21 +61,24 @@ def shapley_sampling(
         return _exact(game)
     none, everything = ends = game.ends()
     change = everything - none
-    moments, generator, history = Moments(), run.generator(), []
+    moments: Moments | None = None
+    generator, history = run.generator(), []
     unit = 2 if antithetic else 1
     units = max(1, permutations // unit)
     a_round = min(units, max(4, math.ceil(game.size / (unit * (game.features - 1)))))
     error = torch.full_like(change, torch.inf)
-    while moments.count < units and worst(error) > run.tolerance:
-        orders = _orders(min(a_round, units - moments.count), game.features, antithetic, generator)
-        moments.add(_contributions(game, orders, ends).unflatten(0, (-1, unit)).mean(1))
-        error = relative_error(moments.standard_error().T, change)
+    while moments is None or (moments.count < units and worst(error) > run.tolerance):
+        left = units if moments is None else units - moments.count
+        orders = _orders(min(a_round, left), game.features, antithetic, generator)
+        drawn = Moments.of(_contributions(game, orders, ends).unflatten(0, (-1, unit)).mean(1))
+        moments = drawn if moments is None else moments.joined(drawn)
+        error = relative_error(moments.standard_error.T, change)
         history.append((moments.count * unit * (game.features - 1), worst(error)))
         run.progress(moments.count * unit, units * unit)
     return game.attribution(
         moments.mean.T,
         expected=change,
-        standard_error=moments.standard_error().T,
+        standard_error=moments.standard_error.T,
         error=error,
         verdict=not_converged(error, run.tolerance, moments.count * unit, "permutations"),
         history=tuple(history),
