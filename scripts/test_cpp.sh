@@ -3,6 +3,7 @@
 # a part of their name. Only what changed is compiled again. The last line says how many passed and failed.
 #
 # PYTHON: the interpreter whose PyTorch is built against. MAX_JOBS: compilers at a time. SANITIZER: address or thread.
+# TORUS_BUILD_UNITS, as in setup.py: the tests are one unit and what they test another; quicker where all is compiled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +20,21 @@ for name in "${UNDER_TEST[@]}"; do
 done
 
 mkdir -p "$BUILD"
+# The sources as one unit. PyTorch's headers come first: the tests use our namespace, and both have a `Layout`.
+unit() {
+  local file=$BUILD/$1.cpp
+  shift
+  printf '#include <%s>\n' ATen/{Context,DLConvertor,core/Tensor,core/dispatch/Dispatcher}.h \
+    {c10/core/{GeneratorImpl,CachingDeviceAllocator},torch/csrc/{Exceptions,autograd/graph_task}}.h > "$file.new"
+  printf "#include \"$PWD/%s\"\n" "$@" >> "$file.new"
+  cmp -s "$file.new" "$file" || mv "$file.new" "$file"
+  echo "$file"
+}
+if ((${TORUS_BUILD_UNITS:-0})); then
+  tests=$(printf '%s\n' "${sources[@]}" | grep '^tests')
+  sources=("$(unit tests $tests)" "$(unit core "${sources[@]:$(wc -w <<< "$tests")}")")
+fi
+
 "$PYTHON" - "$BUILD" "$SANITIZER" << 'PYTHON_SCRIPT'
 """Writes the options of the compiler and of the linker where they are not what they were."""
 import sys

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from torus.runtime.platform import choose
+
 # Compiled programs are kept between runs, apart from the user's own, so that repeated runs are quick.
 os.environ.setdefault("TORUS_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "torus"))
+if choose() == "cpu":  # or JAX would look for a TPU wherever the TPU compiler is installed
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ using namespace torus;
 
 namespace {
 
-const OpInfo& info_of(const std::string& name, OpForm form) {
+const OpInfo& kept_info(const std::string& name, OpForm form) {
   RuleTraits rule;
   rule.name = name;
   const auto parsed = parse_name(name);
@@ -15,19 +15,19 @@ const OpInfo& info_of(const std::string& name, OpForm form) {
 }
 
 const OpInfo& add() {
-  static const auto& info = info_of("aten::add.Tensor", OpForm::kFunctional);
+  static const auto& info = kept_info("aten::add.Tensor", OpForm::kFunctional);
   return info;
 }
 
 const OpInfo& add_in_place() {
-  static const auto& info = info_of("aten::add_.Tensor", OpForm::kInPlace);
+  static const auto& info = kept_info("aten::add_.Tensor", OpForm::kInPlace);
   return info;
 }
 
 at::Tensor tensor_of(at::IntArrayRef sizes, c10::ScalarType dtype = at::kFloat, c10::DeviceIndex device = 0) {
   Py_INCREF(Py_None);
   return make_tensor(c10::make_intrusive<Value>(Py_None, intern_layout(dtype, sizes), device), dtype, sizes,
-                     contiguous_strides(sizes));
+                     torus::contiguous_strides(sizes));
 }
 
 // A view, made without an op: these tests have no kernels.
@@ -50,7 +50,7 @@ struct Seen {
 };
 
 Seen add_number(const at::Tensor& self, const c10::Scalar& number) {
-  static const auto& op = info_of("aten::add.Scalar", OpForm::kFunctional);
+  static const auto& op = kept_info("aten::add.Scalar", OpForm::kFunctional);
   return Seen(op, {self, number, 1});
 }
 
@@ -58,7 +58,7 @@ Seen add_number(const at::Tensor& self, const c10::Scalar& number) {
 
 TEST(scalar_values_are_not_in_the_key) {
   const auto x = tensor_of({2, 3});
-  static const auto& op = info_of("aten::add.Scalar", OpForm::kFunctional);
+  static const auto& op = kept_info("aten::add.Scalar", OpForm::kFunctional);
   const Seen one(op, {x, 1, 1});
   const Seen two(op, {x, 2, 1});
   const Seen real(op, {x, 2.0, 1});

@@ -112,7 +112,7 @@ TEST(raw_memory_functions_refuse) {
 
 TEST(strides_of_contiguous_sizes) {
   const auto expect = [](std::vector<int64_t> sizes, const std::vector<int64_t>& strides) {
-    EXPECT(contiguous_strides(sizes) == strides);
+    EXPECT(torus::contiguous_strides(sizes) == strides);
   };
   expect({}, {});
   expect({5}, {1});

@@ -32,7 +32,7 @@ def test_import_starts_no_client_and_prints_nothing():
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_import_is_cheap(tmp_path):
+def test_import_is_cheap():
     code = """
         import time
         start = time.process_time()
@@ -41,12 +41,8 @@ def test_import_is_cheap(tmp_path):
         import torus
         print((time.process_time() - middle) / (middle - start))
     """
-    options = {
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-        "PYTHONDONTWRITEBYTECODE": "",
-        "PYTHONPYCACHEPREFIX": str(tmp_path),
-    }
-    of_torch = [float(run(code, **options)) for _ in range(4)]  # the first one also compiles the sources
+    options = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONDONTWRITEBYTECODE": ""}
+    of_torch = [float(run(code, **options)) for _ in range(3)]  # the first one may also compile the sources
     assert min(of_torch) < 0.2
 
 

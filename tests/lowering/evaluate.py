@@ -16,6 +16,9 @@ from torus.backend.lowering.apply import Context, Operand, apply, tracing
 from torus.backend.lowering.dtypes import to_name
 from torus.backend.lowering.registry import RULES, OutSpec
 
+_QUICK = {"xla_backend_optimization_level": "0"}
+"""What a rule computes does not depend on how its machine code is made, which takes most of the time of a test."""
+
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """The values of a CPU tensor, extended dtypes included."""
@@ -116,5 +119,5 @@ def evaluate(op: Any, *args: Any, seed: tuple[int, int, int, int] = (1, 0, 0, 0)
             return apply(rule, positional, named, outs)
 
     with jax.enable_x64(True):
-        results = [to_torch(r) if r is not None else None for r in jax.jit(program)(traced)]
+        results = [to_torch(r) if r is not None else None for r in jax.jit(program, compiler_options=_QUICK)(traced)]
     return results[0] if len(results) == 1 else results
