@@ -110,16 +110,16 @@ def rms_norm_backward(
 # Batch normalization
 
 
-def _all_but(x: Any, axis: int) -> tuple[int, ...]:
+def all_but(x: Any, axis: int) -> tuple[int, ...]:
     return tuple(a for a in range(x.ndim) if a != axis)
 
 
-def _per_channel(value: Any, x: Any) -> Any:
+def per_channel(value: Any, x: Any) -> Any:
     """A vector of C values, shaped to meet (N, C, ...) in the dtype of `x`."""
     return None if value is None else cast(value, str(x.dtype)).reshape([1, -1] + [1] * (x.ndim - 2))
 
 
-def _updated(running: Any, value: Any, momentum: Any) -> Any:
+def updated(running: Any, value: Any, momentum: Any) -> Any:
     """The running statistic after one step; None stays None."""
     if running is None:
         return None
@@ -129,11 +129,11 @@ def _updated(running: Any, value: Any, momentum: Any) -> Any:
 
 def _batch_statistics(x: Any, running_mean: Any, running_var: Any, momentum: Any) -> tuple[Any, ...]:
     """Mean, variance and deviations of each channel, dimensions kept; new running mean and (unbiased) variance."""
-    number = count(x, _all_but(x, 1))
-    mean, squares, centred = moments(x, _all_but(x, 1))
+    number = count(x, all_but(x, 1))
+    mean, squares, centred = moments(x, all_but(x, 1))
     unbiased = squares / jnp.asarray(number - 1, x.dtype)
-    new_mean = _updated(running_mean, mean.reshape(-1), momentum)
-    new_var = _updated(running_var, unbiased.reshape(-1), momentum)
+    new_mean = updated(running_mean, mean.reshape(-1), momentum)
+    new_var = updated(running_var, unbiased.reshape(-1), momentum)
     return mean, squares / jnp.asarray(number, x.dtype), centred, new_mean, new_var
 
 
@@ -145,10 +145,10 @@ def _batch_norm(
     if training:
         mean, variance, centred, new_mean, new_var = _batch_statistics(x, running_mean, running_var, momentum)
     else:
-        mean, variance = _per_channel(running_mean, x), _per_channel(running_var, x)
+        mean, variance = per_channel(running_mean, x), per_channel(running_var, x)
         centred, new_mean, new_var = x - mean, running_mean, running_var
     invstd = lax.rsqrt(variance + eps.astype(x.dtype))
-    result = _scale_shift(centred * invstd, _per_channel(weight, x), _per_channel(bias, x))
+    result = _scale_shift(centred * invstd, per_channel(weight, x), per_channel(bias, x))
     return result, mean.reshape(-1), invstd.reshape(-1), new_mean, new_var
 
 
@@ -251,9 +251,9 @@ def batch_norm_no_update(
 def _batch_norm_backward(
     grad: Any, x: Any, weight: Any, mean: Any, invstd: Any, train: bool, output_mask: Sequence[bool]
 ) -> tuple[Any, Any, Any]:
-    axes = _all_but(x, 1)
+    axes = all_but(x, 1)
     xhat = (x - mean) * invstd
-    scaled = grad if weight is None else grad * _per_channel(weight, x)
+    scaled = grad if weight is None else grad * per_channel(weight, x)
     if not output_mask[0]:
         grad_x = None
     else:
@@ -280,10 +280,10 @@ def batch_norm_backward(
 ) -> Any:
     grad, x = widen(grad), widen(x)
     if train:
-        mean, invstd = _per_channel(save_mean, x), _per_channel(save_invstd, x)
+        mean, invstd = per_channel(save_mean, x), per_channel(save_invstd, x)
     else:
-        mean = _per_channel(running_mean, x)
-        invstd = lax.rsqrt(_per_channel(running_var, x) + eps.astype(x.dtype))
+        mean = per_channel(running_mean, x)
+        invstd = lax.rsqrt(per_channel(running_var, x) + eps.astype(x.dtype))
     return _batch_norm_backward(grad, x, weight, mean, invstd, train, output_mask)
 
 
@@ -316,7 +316,7 @@ def group_norm(x: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: 
     mean, squares, centred = moments(x, (2,))
     rstd = lax.rsqrt(squares / jnp.asarray(x.shape[2], x.dtype) + eps.astype(x.dtype))
     xhat = (centred * rstd).reshape(shape)
-    result = _scale_shift(xhat, _per_channel(weight, xhat), _per_channel(bias, xhat))
+    result = _scale_shift(xhat, per_channel(weight, xhat), per_channel(bias, xhat))
     return result, mean.reshape(N, group), rstd.reshape(N, group)
 
 
@@ -337,7 +337,7 @@ def group_norm_backward(
     grad, x = widen(grad).reshape(N, C, HxW), widen(x).reshape(N, group, C * HxW // group)
     mean, rstd = (_widen(s, x.dtype).reshape(N, group, 1) for s in (mean, rstd))
     xhat = (x - mean) * rstd
-    scaled = grad if weight is None else grad * _per_channel(weight, grad)
+    scaled = grad if weight is None else grad * per_channel(weight, grad)
     grad_x = _input_gradient(scaled.reshape(x.shape), xhat, rstd, (2,)).reshape(shape) if output_mask[0] else None
     return (
         grad_x,
@@ -352,7 +352,7 @@ def group_norm_backward(
 @lowers("aten::_weight_norm_interface")
 def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
     wide = widen(v)
-    norm = jnp.expand_dims(norm_over(wide, 2, _all_but(v, axis_of(dim, v.ndim))), _all_but(v, axis_of(dim, v.ndim)))
+    norm = jnp.expand_dims(norm_over(wide, 2, all_but(v, axis_of(dim, v.ndim))), all_but(v, axis_of(dim, v.ndim)))
     return wide * (widen(g) / norm), norm
 
 
@@ -360,5 +360,5 @@ def weight_norm(v: Any, g: Any, dim: int = 0) -> Any:
 def weight_norm_backward(grad: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
     grad, v, g = widen(grad), widen(v), widen(g)
     norms = _widen(norms, v.dtype)
-    along = jnp.sum(grad * v, _all_but(v, axis_of(dim, v.ndim)), keepdims=True)
+    along = jnp.sum(grad * v, all_but(v, axis_of(dim, v.ndim)), keepdims=True)
     return g / norms * (grad - v * along / (norms * norms)), along / norms
