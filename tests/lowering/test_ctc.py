@@ -40,3 +40,17 @@ def test_loss_and_gradient(case: str, zero_infinity: bool) -> None:
     args = (grad, LOG_PROBS, targets, times, lengths, loss, actual[1], blank, zero_infinity)
     expected = aten._ctc_loss_backward(*args[:6], log_alpha, *args[7:])
     agrees(aten._ctc_loss_backward.default, *args, reference=expected)
+
+
+def test_states_of_tensor_lengths_have_room_for_a_whole_row() -> None:
+    """Row D12 of docs/numerics.md: what no target reaches is -inf, the rest is the CPU's."""
+    times, lengths = torch.tensor([8, 6, 3]), torch.tensor([2, 1, 0])
+    loss, expected = aten._ctc_loss(LOG_PROBS, PADDED, times, lengths)
+    found_loss, found = evaluate(aten._ctc_loss.Tensor, LOG_PROBS, PADDED, times, lengths)
+    torch.testing.assert_close(found_loss, loss)
+    states = expected.shape[-1]
+    assert states == 2 * 2 + 1 and found.shape[-1] == 2 * PADDED.shape[1] + 1
+    for row, (time, length) in enumerate(zip(times, lengths)):
+        reached = (row, slice(int(time)), slice(2 * int(length) + 1))
+        torch.testing.assert_close(found[reached], expected[reached])
+    assert torch.all(found[..., states:] == -torch.inf)
