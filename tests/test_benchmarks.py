@@ -62,30 +62,39 @@ def test_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
+GROUPS = ("step", "startup", "scalars", "accuracy", "fuse-record", "fuse-chain", "fuse-step", "explain-gradients")
+
+
 @pytest.mark.slow
-def test_steps(tmp_path: Path) -> None:
-    found = measured(tmp_path, "--only", "step")
-    check(found, "step")
-    samples = found["results"]["step"]["samples"]["MLP, SGD"]
+def test_every_figure_is_there(tmp_path: Path) -> None:
+    """One run, whose processes serve all groups: each start of one takes seconds."""
+    found = measured(tmp_path, "--only", ",".join(GROUPS))
+    check(found, *GROUPS)
+    samples = {group: found["results"][group]["samples"] for group in GROUPS}
+    check_steps(samples["step"]["MLP, SGD"])
+    check_scalars(samples["scalars"])
+    check_startup(samples["startup"])
+    check_recording(samples["fuse-record"])
+    check_chain(samples["fuse-chain"]["mixed ops, 32x32"])
+    check_explanations(samples["explain-gradients"])
+    for group in ("fuse-chain", "fuse-step"):
+        verdicts = {figure["name"]: figure["verdict"] for figure in found["results"][group]["figures"]}
+        assert verdicts["largest difference of a result from CPU eager's, relative"] == "met"
+
+
+def check_steps(samples: dict[str, Any]) -> None:
     assert samples.keys() == {"tpu", "cpu", "cpu_threads"}
     assert all(
         len(taken) == 2 and all(one["wall"] > 0 and one["cpu"] > 0 for one in taken) for taken in samples.values()
     )
 
 
-def test_scalars(tmp_path: Path) -> None:
-    found = measured(tmp_path, "--only", "scalars")
-    check(found, "scalars")
-    samples = found["results"]["scalars"]["samples"]
+def check_scalars(samples: dict[str, Any]) -> None:
     assert {"scalars", "offsets x[i]"} == samples.keys()
     assert all(sample["right"] and sample["operations"] > 0 for sample in samples.values())
 
 
-@pytest.mark.slow
-def test_startup(tmp_path: Path) -> None:
-    found = measured(tmp_path, "--only", "startup")
-    check(found, "startup")
-    samples = found["results"]["startup"]["samples"]
+def check_startup(samples: dict[str, Any]) -> None:
     assert samples["first"]["counters"]["compiles"] > 0
     assert all(run["counters"]["cache_hits"] > 0 for run in samples["second"])
     for run in (samples["first"], *samples["second"], *samples["cpu"]):
@@ -93,39 +102,22 @@ def test_startup(tmp_path: Path) -> None:
         assert all(run["MLP step"][phase] > 0 for phase in ("setup", "first", "warm"))
 
 
-@pytest.mark.slow
-def test_accuracy(tmp_path: Path) -> None:
-    check(measured(tmp_path, "--only", "accuracy"), "accuracy")
-
-
-def test_recording(tmp_path: Path) -> None:
+def check_recording(samples: dict[str, Any]) -> None:
     """Nothing runs while the clock does."""
-    found = measured(tmp_path, "--only", "fuse-record")
-    check(found, "fuse-record")
-    samples = found["results"]["fuse-record"]["samples"]
     assert samples.keys() == {"tpu_fused", "tpu", "cpu"}
     for taken in samples.values():
         assert all(one["flushes"] == 0 and one["x + y"] > 0 and one["x + 1"] > 0 for one in taken)
 
 
-@pytest.mark.slow
-def test_fused_and_others_give_the_same(tmp_path: Path) -> None:
-    found = measured(tmp_path, "--only", "fuse-chain,fuse-step")
-    check(found, "fuse-chain", "fuse-step")
-    for result in found["results"].values():
-        verdicts = {figure["name"]: figure["verdict"] for figure in result["figures"]}
-        assert verdicts["largest difference of a result from CPU eager's, relative"] == "met"
-    samples = found["results"]["fuse-chain"]["samples"]["mixed ops, 32x32"]
+def check_chain(samples: dict[str, Any]) -> None:
     assert samples.keys() == {"tpu_fused", "tpu", "cpu", "cpu_threads", "jax"}
     assert all(one["wall"] > 0 for taken in samples.values() for one in taken)
     assert all(one["programs"] >= 1 for one in samples["tpu_fused"])
 
 
-def test_explanations(tmp_path: Path) -> None:
+def check_explanations(samples: dict[str, Any]) -> None:
     """Ours ends under the gap of fixed steps, and under the tolerance that they miss."""
-    found = measured(tmp_path, "--only", "explain")
-    check(found, "explain-gradients")
-    for one in found["results"]["explain-gradients"]["samples"].values():
+    for one in samples.values():
         assert 0 < one["to_gap"] <= one["to_gap_and_error"]
         assert one["error"] < 2e-3
 
