@@ -125,12 +125,12 @@ def _topology(case: Case, topology: Topology, before: Estimate) -> _Found | None
     while low < high:
         middle = (low + high) // 2
         place = places[middle]
-        peak = estimate(case.split(mesh_for(place, case.mesh) or {}).capture(), place).memory.needed
+        peak = estimate(case.over(mesh_for(place, case.mesh) or {}).capture(), place).memory.needed
         low, high = (low, middle) if peak <= place.chip.hbm_bytes else (middle + 1, high)
     if low == len(places) or places[low].devices == topology.devices:
         return None
     found = places[low]
-    return f"{found.name}, the smallest that it fits on", case.split(mesh_for(found, case.mesh) or {}), found
+    return f"{found.name}, the smallest that it fits on", case.over(mesh_for(found, case.mesh) or {}), found
 
 
 def _bfloat16(case: Case, topology: Topology, before: Estimate) -> _Found | None:
@@ -151,7 +151,7 @@ def _logits(case: Case, topology: Topology, before: Estimate) -> _Found | None:
 def _fsdp(case: Case, topology: Topology, before: Estimate) -> _Found | None:
     if case.sharding != "data" or topology.devices == 1:
         return None
-    return "parameters split over the devices (fsdp)", case.split(case.mesh, "fsdp"), topology
+    return "parameters split over the devices (fsdp)", case.over(case.mesh, "fsdp"), topology
 
 
 _CHANGES: dict[str, Callable[[Case, Topology, Estimate], _Found | None]] = {

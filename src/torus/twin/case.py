@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch.utils import _pytree as pytree
 
-from torus.twin.sharding import Sharding
+from torus.twin.sharding import Plan, Sharding, Split
 from torus.twin.step import Step
 from torus.twin.topology import Topology
 from torus.twin.trace import Optimizer, Traced, trace
@@ -32,6 +32,7 @@ class Case:
     optimizer: Optimizer | None = None
     mesh: dict[str, int] = field(default_factory=dict)
     sharding: Sharding = "data"
+    split: Split | None = None
     precision: str | None = None
     name: str = ""
 
@@ -43,10 +44,10 @@ class Case:
         """The step over this mesh. Raises as `torus.twin.capture.capture` does."""
         from torus.twin.capture import lower
 
-        step = lower(self.traced, dict(self.mesh), self.sharding, self.precision)
+        step = lower(self.traced, Plan(self.traced, self.mesh, self.sharding, self.split), self.precision)
         return replace(step, name=self.name) if self.name else step
 
-    def split(self, mesh: Mapping[str, int], sharding: Sharding | None = None) -> Case:
+    def over(self, mesh: Mapping[str, int], sharding: Sharding | None = None) -> Case:
         """The same step over another mesh; it is not traced again."""
         other = replace(self, mesh=dict(mesh), sharding=self.sharding if sharding is None else sharding)
         other.__dict__["traced"] = self.traced

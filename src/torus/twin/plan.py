@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torus.twin.advice import Change
     from torus.twin.case import Case
     from torus.twin.scaling import Curve
+    from torus.twin.step import Step
 
 Progress = Callable[[str], None]
 """Told what is being done, in words."""
@@ -51,9 +52,11 @@ class Answer:
     """An estimate, or why there is none of this certainty."""
 
     certainty: Certainty
-    estimate: Estimate | None
     seconds: float
     """That it took on this machine."""
+    estimate: Estimate | None = None
+    verdict: Verdict | None = None
+    """The compiler can refuse a program for its memory, and so have a verdict without an estimate."""
     reason: str = ""
 
 
@@ -85,7 +88,13 @@ class Plan:
 
     @property
     def verdict(self) -> Verdict:
-        return verdict(self.best, self.topology)
+        """The surest."""
+        return [answer.verdict for answer in self.answers if answer.verdict is not None][-1]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the estimates assume and leave out."""
+        return tuple(dict.fromkeys(note for estimate in self.estimates.values() for note in estimate.notes))
 
     @property
     def fits(self) -> bool:
@@ -193,7 +202,7 @@ class Planner:
         progress: Progress | None = None,
     ) -> None:
         place = topology if isinstance(topology, Topology) else Topology.parse(topology)
-        self.case = case.split(_axes(mesh, place))
+        self.case = case.over(_axes(mesh, place))
         self.progress = progress or (lambda words: None)
         sharding = case.sharding if isinstance(case.sharding, str) else "own"
         self.plan = Plan(
@@ -213,23 +222,25 @@ class Planner:
         yield self._answer("analytic", _analytic, start, step, self.plan.topology)
         if budget <= 0 and not exact:
             return
-        asked = _Asked(step, self.plan.topology, budget, self.progress)
+        asked = _Asked(step, self.plan.topology, budget * 60, self.progress)
         if budget > 0:
             yield self._answer("composed", asked.composed, time.perf_counter())
         yield self._answer("exact", asked.exact if exact else asked.exact_if_quick, time.perf_counter())
 
-    def _answer(
-        self, certainty: Certainty, ask: Callable[..., Estimate], start: float, *arguments: Any
-    ) -> Answer:
+    def _answer(self, certainty: Certainty, ask: Callable[..., Estimate], start: float, *arguments: Any) -> Answer:
         """Where the compiler does not answer, the reason; the analytic answer needs no compiler."""
-        estimate, reason = None, ""
+        from torus.twin.compiler import CompileError, CompilerMissing, DoesNotFit
+
+        found: dict[str, Any] = {}
         try:
-            estimate = ask(*arguments)
-        except (RuntimeError, OSError, ValueError) as error:
-            if certainty == "analytic":
-                raise
-            reason = str(error)
-        answer = Answer(certainty, estimate, time.perf_counter() - start, reason)
+            found["estimate"] = ask(*arguments)
+            found["verdict"] = verdict(found["estimate"], self.plan.topology)
+        except DoesNotFit as error:
+            found["verdict"] = Verdict(error.needed, error.available, certainty)
+            found["reason"] = "the compiler refuses a program that does not fit"
+        except (CompileError, CompilerMissing) as error:
+            found["reason"] = str(error)
+        answer = Answer(certainty, time.perf_counter() - start, **found)
         self.plan = replace(self.plan, answers=(*self.plan.answers, answer))
         return answer
 
@@ -246,29 +257,38 @@ class Planner:
         self.plan = replace(self.plan, scaling=scale(self.case, self.plan.topology, self.progress))
 
 
-@dataclass
 class _Asked:
-    """A step that the TPU compiler is asked about, within a budget in minutes."""
+    """A step that the TPU compiler is asked about, within a budget in seconds."""
 
-    step: Any
-    topology: Topology
-    budget: float
-    progress: Progress
-    started: float = field(default_factory=time.perf_counter)
+    def __init__(self, step: Step, topology: Topology, budget: float, progress: Progress) -> None:
+        from torus.twin.compiler import Compiler
 
-    @property
-    def left(self) -> float:
-        """Seconds."""
-        return self.budget * 60 - (time.perf_counter() - self.started)
+        self.step, self.topology, self.progress = step, topology, progress
+        self.compiler = Compiler(topology)
+        self.end = time.perf_counter() + budget
 
     def composed(self) -> Estimate:
-        raise NotImplementedError
+        """From each distinct block."""
+        from torus.twin.composed import compose
+
+        return compose(self.step, self.topology, self.compiler, self._left(), self.progress)
 
     def exact(self) -> Estimate:
-        raise NotImplementedError
+        """The whole program, however long it takes."""
+        from torus.twin.compiler import exact
+
+        self.progress("compile the whole step")
+        return exact(self.step, self.topology, self.compiler)
 
     def exact_if_quick(self) -> Estimate:
-        raise NotImplementedError
+        """The same where it is known already, or is likely to be done in time."""
+        expected = SECONDS_PER_LINE * self.step.text.count("\n")
+        if expected > self._left() and not self.compiler.is_known(self.step.text):
+            raise CompileTimeout(f"the whole step may take {words.seconds(expected)} to compile: give --exact, or a budget")
+        return self.exact(self._left())
+
+    def _left(self) -> float:
+        return max(0.0, self.end - time.perf_counter())
 
 
 def verdict(estimate: Estimate, topology: Topology) -> Verdict:
@@ -276,7 +296,7 @@ def verdict(estimate: Estimate, topology: Topology) -> Verdict:
     return Verdict(estimate.memory.needed, topology.chip.hbm_bytes, estimate.certainty)
 
 
-def _analytic(step: Any, topology: Topology) -> Estimate:
+def _analytic(step: Step, topology: Topology) -> Estimate:
     from torus.twin.analytic import estimate
 
     return estimate(step, topology)

@@ -45,7 +45,7 @@ _FIGURES: tuple[tuple[str, Callable[[Estimate], str]], ...] = (
         "time (the compiler's estimate)",
         lambda e: "" if e.compiler_seconds is None else seconds(e.compiler_seconds),
     ),
-    ("link time of collectives (our estimate)", lambda e: seconds(sum(c.seconds for c in e.collectives))),
+    ("link time of collectives (our estimate)", lambda e: seconds(e.link_seconds) if e.collectives else ""),
     ("programs", lambda e: f"{e.programs:,}"),
     ("compile time", lambda e: seconds(e.compile_seconds) if e.compile_seconds else ""),
 )
@@ -70,13 +70,13 @@ def collectives(estimate: Estimate) -> Table:
 
 def operations(estimate: Estimate) -> Table:
     """Ops that dominate."""
-    whole = sum(op.seconds for op in estimate.ops) or 1.0
+    whole = estimate.local_seconds or estimate.roofline_seconds or 1.0
     rows = [
         (op.name, f"{op.count:,}", decimal(op.flops, "FLOP"), binary(op.bytes), seconds(op.seconds), _share(op.seconds / whole))
         for op in estimate.ops[:MOST_ROWS]
     ]
     head = ("op", "count", "FLOPs", "HBM traffic", "lower bound", "share")
-    return Table("Where the time goes", head, rows, "each op alone at the chip's peaks; fusion saves traffic")
+    return Table("Where the time goes", head, rows, "the longer of arithmetic and memory traffic, by op and by place in the model")
 
 
 def padding(estimate: Estimate) -> Table:
@@ -108,14 +108,14 @@ def curve(curve: Curve) -> Table:
             p.topology.name,
             "" if p.batch is None else f"{p.batch:,}",
             binary(p.estimate.memory.peak) + ("" if p.fits else " (does not fit)"),
-            seconds(p.seconds),
-            seconds(p.collective_seconds),
+            seconds(p.estimate.roofline_seconds),
+            seconds(p.estimate.link_seconds),
             _share(p.efficiency),
             _share(p.efficiency_without_overlap),
         )
         for p in curve.points
     ]
-    head = ("chips", "topology", "batch", "HBM peak", "step", "of it on links", "efficiency", "without overlap")
+    head = ("chips", "topology", "batch", "HBM peak", "step", "its links", "efficiency", "without overlap")
     return Table(curve.title, head, rows, curve.note)
 
 

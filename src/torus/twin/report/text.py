@@ -17,8 +17,12 @@ WIDTH = 110
 
 def text(plan: Plan) -> str:
     """Everything that is known."""
-    parts = [head(plan), "\n".join(answer(plan, each) for each in plan.answers)]
-    parts += [table(each) for each in tables.tables(plan)]
+    return "\n".join([head(plan), *(answer(each) for each in plan.answers), "", details(plan)])
+
+
+def details(plan: Plan) -> str:
+    """All but the answers themselves."""
+    parts = [table(each) for each in tables.tables(plan)]
     parts += [table(tables.curve(curve)) for curve in plan.scaling]
     if plan.numerics is not None:
         parts.append(str(plan.numerics))
@@ -33,12 +37,11 @@ def head(plan: Plan) -> str:
     return f"{plan.title}\n{devices} with {binary(chip.hbm_bytes)} of HBM each"
 
 
-def answer(plan: Plan, found: Answer) -> str:
+def answer(found: Answer) -> str:
     """The verdict of one certainty, on one line."""
-    from torus.twin.plan import verdict
-
-    said = verdict(found.estimate, plan.topology) if found.estimate is not None else f"no answer: {found.reason}"
-    return f"{found.certainty + ':':<9} {said}  [{seconds(found.seconds)}]"
+    said = found.verdict or "no answer"
+    reason = f": {found.reason}" if found.reason else ""
+    return f"{found.certainty + ':':<9} {said}{reason}  [{seconds(found.seconds)}]"
 
 
 def table(table: tables.Table) -> str:
