@@ -10,3 +10,5 @@ from torus.twin.compiler.errors import CompilerDied as CompilerDied
 from torus.twin.compiler.errors import CompilerMissing as CompilerMissing
 from torus.twin.compiler.errors import CompileTimeout as CompileTimeout
 from torus.twin.compiler.errors import DoesNotFit as DoesNotFit
+from torus.twin.compiler.exact import estimate_of as estimate_of
+from torus.twin.compiler.exact import exact as exact
