@@ -1,8 +1,8 @@
 """The facts of each TPU chip, in one table, with their sources.
 
 Each entry names the vendor's page that has its peaks, HBM and bandwidths. That between chips is given there for all
-links of a chip and both directions together. What a program may use of the HBM is what the TPU
-compiler (libtpu 0.0.52) says is available when a program needs more.
+links of a chip and both directions together. What a program may use of the HBM is what the
+TPU compiler (libtpu 0.0.52) says is available, where it refuses a program that needs more.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ class Chip:
     matrix_unit: int
     """Rows and columns of its matrix unit: 128 or 256."""
     source: str
+
+    @property
+    def send_bandwidth(self) -> float:
+        """Bytes a second that a device can send to others over all links of its chip."""
+        return self.link_bandwidth * self.links / self.devices
 
 
 def _chip(
@@ -74,7 +79,7 @@ CHIPS: dict[str, Chip] = {
             "v5e",
             "TPU v5 lite",
             hbm=16,
-            usable=15.75,
+            usable=15.746,
             bandwidth=819e9,
             flops={"bfloat16": 197e12, "int8": 393e12},
             interconnect=400e9,
@@ -85,7 +90,7 @@ CHIPS: dict[str, Chip] = {
             "v5p",
             "TPU v5",
             hbm=95,
-            usable=95.73,
+            usable=95.725,
             bandwidth=2765e9,
             flops={"bfloat16": 459e12, "float8_e4m3fn": 459e12, "int8": 918e12},
             interconnect=1200e9,
@@ -109,7 +114,7 @@ CHIPS: dict[str, Chip] = {
             "TPU7x",
             devices=2,
             hbm=192,
-            usable=94.74,
+            usable=94.736,
             bandwidth=7380e9,
             flops={"bfloat16": 2307e12, "float8_e4m3fn": 4614e12},
             interconnect=1200e9,
