@@ -189,13 +189,21 @@ def portable_artifact(stablehlo: str) -> bytes:
 def parsing() -> Iterator[Any]:
     """A compiler context of its own, in which StableHLO can be read; gives `jaxlib.mlir.ir`."""
     ir = importlib.import_module("jaxlib.mlir.ir")
-    context = ir.Context()
-    for name in ("func", "stablehlo", "chlo"):
+    context, registry = ir.Context(), ir.DialectRegistry()
+    importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").register_dialects(registry)  # "func" is one
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    for name in ("func", "stablehlo", "chlo", "sdy"):
         dialect = importlib.import_module(f"jaxlib.mlir.dialects.{name}")
         if hasattr(dialect, "register_dialect"):
             dialect.register_dialect(context)
     with context, ir.Location.unknown(context):
         yield ir
+
+
+def run_passes(module: Any, pipeline: str) -> None:
+    """Run passes over a module, inside of `parsing`: ``"builtin.module(inline,cse)"``."""
+    importlib.import_module("jaxlib.mlir.passmanager").PassManager.parse(pipeline).run(module.operation)
 
 
 def read_artifact(artifact: bytes) -> Any:
