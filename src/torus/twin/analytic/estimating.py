@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from torus.twin import module as modules
 from torus.twin.analytic import liveness, loops, waste
-from torus.twin.analytic.kernels import COLLECTIVES, Grouping, Kernel
+from torus.twin.analytic.kernels import COLLECTIVES, MATRIX, Grouping, Kernel
 from torus.twin.analytic.partition import Partition
 from torus.twin.analytic.tiling import padded
 from torus.twin.chips import Chip
@@ -18,7 +19,6 @@ from torus.twin.topology import Topology
 
 DOMINATING = 24
 """How many ops an estimate lists."""
-MATRIX = frozenset(("dot_general", "convolution"))
 
 
 def estimate(step: Step, topology: Topology) -> Estimate:
@@ -33,7 +33,7 @@ def estimate(step: Step, topology: Topology) -> Estimate:
     program = partition.run()
     costs = _Program(program, topology.chip)
     kernels, extra = costs.region(program.main)
-    memory = _memory(step, program, kernels)
+    memory = _memory(step, program, kernels, costs.size)
     exchanged = _collectives(partition, kernels, topology)
     seconds = sum(costs.seconds(k) for k in kernels)
     return Estimate(
@@ -56,11 +56,14 @@ class _Program:
     program: Module
     chip: Chip
     notes: dict[str, None] = field(default_factory=dict)
+    narrow: set[int] = field(default_factory=set)
+    """Arrays of float32 that are stored in bfloat16."""
 
     def region(self, region: Region) -> tuple[list[Kernel], float]:
         """Kernels of a region in their order, and the work of elementwise ops, which are spread over them."""
         grouping = Grouping(self.program, region)
         kernels, extra = grouping.run(), grouping.extra
+        self.narrow |= grouping.narrow()
         for kernel in kernels:
             if kernel.op.regions and kernel.op.name in ("while", "case", "if"):
                 extra += self._nested(kernel)
@@ -87,7 +90,7 @@ class _Program:
 
     def size(self, index: int) -> int:
         value = self.program.values[index]
-        return padded(value.shape, value.dtype)
+        return padded(value.shape, "bf16" if index in self.narrow else value.dtype)
 
     def bytes(self, kernel: Kernel) -> float:
         """Bytes that a kernel reads from memory and writes to it."""
@@ -131,11 +134,7 @@ class _Program:
         return f"{kernel.op.name} {sizes}".strip()
 
 
-def _memory(step: Step, program: Module, kernels: list[Kernel]) -> Memory:
-    def size(index: int) -> int:
-        value = program.values[index]
-        return padded(value.shape, value.dtype)
-
+def _memory(step: Step, program: Module, kernels: list[Kernel], size: Callable[[int], int]) -> Memory:
     main = program.main
     arguments = sum(map(size, main.arguments))
     reused = _reused(step, program)

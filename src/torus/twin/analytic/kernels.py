@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from math import prod
 
 from torus.twin.analytic.flops import ARITHMETIC, TRANSCENDENTAL, flops
-from torus.twin.analytic.tiling import padded
 from torus.twin.module import Module, Op, Region
 
 CONSTANT = frozenset(("constant", "iota", "sdy.constant"))
@@ -26,6 +25,10 @@ LIGHT = (
         transpose sdy.sharding_constraint chlo.broadcast_add chlo.constant tuple get_tuple_element""".split()
     )
 )
+LAYOUT = frozenset(("reshape", "slice", "transpose"))
+MATRIX = frozenset(("convolution", "dot_general"))
+UPDATE = 64
+"""How many ops can follow a gradient in its own kernel."""
 OPAQUE = frozenset("custom_call sort while case if rng_bit_generator cholesky triangular_solve fft".split())
 """They read arrays, not expressions."""
 COLLECTIVES = frozenset("all_gather all_reduce reduce_scatter all_to_all collective_permute".split())
@@ -45,6 +48,13 @@ class Kernel:
     """Bytes of memory that are needed while it runs: of a loop's body."""
     at: int = 0
     """Its place in the order of the program."""
+    plain: set[int] = field(default_factory=set)
+    """Those of `reads` that are its op's operands as they lie in memory, but for their layout."""
+
+
+def rounds(op: Op) -> bool:
+    """Whether an op rounds float32 to bfloat16: a matmul at the default precision."""
+    return op.name in MATRIX and "precision HIGH" not in op.attributes
 
 
 class Grouping:
@@ -58,6 +68,8 @@ class Grouping:
         self.pending: dict[int, Kernel] = {}
         """Values that a kernel has made and not yet written."""
         self.writer: dict[int, Kernel] = {}
+        self.stored: dict[int, int] = {}
+        """For a value that differs in layout alone from one in memory, that one."""
         self.users: dict[int, list[Op]] = {}
         self.extra = 0.0
         """Work of elementwise ops, which belongs to the kernels that they are fused into."""
@@ -78,9 +90,12 @@ class Grouping:
                 self._heavy(op)
         return [k for k in self.kernels if k.writes or k.op.name in OPAQUE]
 
-    def bytes_of(self, index: int) -> int:
-        value = self.values[index]
-        return padded(value.shape, value.dtype)
+    def narrow(self) -> set[int]:
+        """Arrays of float32 that only matmuls read, which round them to bfloat16: they are stored rounded."""
+        made = {i for k in self.kernels for i in k.writes if self.values[i].dtype == "f32"} - self.wanted
+        for kernel in self.kernels:
+            made -= kernel.reads - (kernel.plain if rounds(kernel.op) else set())
+        return made
 
     def _light(self, op: Op) -> None:
         makers = {id(k): k for i in op.operands if (k := self.pending.get(i))}
@@ -94,6 +109,8 @@ class Grouping:
         work = flops(op, self.values)
         for index in op.results:
             self.leaves[index] = leaves
+            if op.name in LAYOUT and op.operands[0] in self.stored:
+                self.stored[index] = self.stored[op.operands[0]]
             if maker is None:
                 self.extra += work
                 if self._needs_array(index):
@@ -101,6 +118,7 @@ class Grouping:
                 continue
             maker.flops += work
             maker.reads |= leaves - set(maker.writes)
+            maker.plain -= leaves
             self._made(index, maker)
 
     def _heavy(self, op: Op) -> None:
@@ -116,6 +134,9 @@ class Grouping:
         else:
             kernel.reads |= leaves - set(kernel.writes)
         kernel.flops += flops(op, self.values)
+        if op.name in MATRIX:
+            plain = {self.stored[i] for i in op.operands if i in self.stored}
+            kernel.plain = plain - self._leaves(i for i in op.operands if i not in self.stored)
         for index in op.results:
             if op.name in OPAQUE or op.name in COLLECTIVES or len(kernel.writes):
                 self._write(index, kernel)
@@ -127,7 +148,6 @@ class Grouping:
         if op.name != "reduce":
             return None
         large = [i for i in leaves if prod(self.values[i].shape) >= prod(self.values[op.operands[0]].shape)]
-        makers = {id(k): k for i in leaves if (k := self.writer.get(i)) is not None}
         if len(large) != 1 or large[0] not in self.writer:
             return None
         maker = self.writer[large[0]]
@@ -135,27 +155,42 @@ class Grouping:
             return None
         if any(i in maker.writes[1:] for i in leaves):
             return None  # it must wait for what the kernel reduces
-        return maker if all(k.at <= maker.at for k in makers.values()) else None
+        return maker if self._after_all(maker, leaves) else None
 
     def _made(self, index: int, kernel: Kernel) -> None:
         """`kernel` goes on with a value, or writes it where it is wanted more than once."""
         users = self.users.get(index, [])
-        goes_on = (
-            len(users) == 1
-            and index not in self.wanted
-            and users[0].name in LIGHT
-            and prod(self.values[users[0].results[0]].shape) == prod(self.values[index].shape)
-        )
-        if goes_on:
+        goes_on = index not in self.wanted and len(users) == 1 and self._keeps_size(users[0], index)
+        if goes_on or self._used_up(index):
             self.pending[index] = kernel
             self.leaves[index] = frozenset()
         else:
             self._write(index, kernel)
 
+    def _keeps_size(self, user: Op, index: int) -> bool:
+        return user.name in LIGHT and prod(self.values[user.results[0]].shape) == prod(self.values[index].shape)
+
+    def _used_up(self, index: int) -> bool:
+        """Whether all that is made of a value are a few results of its size: a gradient's are its parameter's update."""
+        seen, queue = {index}, [index]
+        while queue:
+            current = queue.pop()
+            users = self.users.get(current, [])
+            if not users and current not in self.wanted:
+                return False
+            for user in users:
+                if not self._keeps_size(user, index) or len(seen) > UPDATE:
+                    return False
+                new = [i for i in user.results if i not in seen]
+                seen.update(new)
+                queue += new
+        return index not in self.wanted
+
     def _write(self, index: int, kernel: Kernel) -> None:
         self.pending.pop(index, None)
         self.leaves[index] = frozenset((index,))
         self.writer[index] = kernel
+        self.stored[index] = index
         if index not in kernel.writes:
             kernel.writes.append(index)
 
@@ -166,12 +201,18 @@ class Grouping:
         """Write a value that is computed from arrays, in one kernel with updates of the same arrays."""
         shape = self.values[index].shape
         for kernel in reversed(self.kernels[-8:]):
-            related = any(i in kernel.writes for i in leaves) or bool(kernel.reads & leaves)
-            if related and kernel.op.name in LIGHT and self.values[kernel.writes[0]].shape == shape:
+            made_here = any(i in kernel.writes for i in leaves) and kernel.op.name not in OPAQUE | COLLECTIVES
+            related = made_here or (kernel.op.name in LIGHT and bool(kernel.reads & leaves))
+            if related and self.values[kernel.writes[0]].shape == shape and self._after_all(kernel, leaves):
                 kernel.reads |= leaves - set(kernel.writes)
+                kernel.plain -= leaves
                 self._write(index, kernel)
                 return
         self._write(index, self._new(op, leaves))
+
+    def _after_all(self, kernel: Kernel, leaves: Iterable[int]) -> bool:
+        """Whether a kernel runs no earlier than all that makes the `leaves`."""
+        return all(self.writer[i].at <= kernel.at for i in leaves if i in self.writer)
 
     def _new(self, op: Op, leaves: frozenset[int]) -> Kernel:
         kernel = Kernel(op, set(leaves), at=len(self.kernels))
