@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -139,3 +139,57 @@ def _module(jaxpr: Any, avals: list[Any], device: Any) -> str:
     text = str(context.module)
     _compiler.bytes += len(text)
     return text
+
+
+def lower_sharded(
+    fn: Callable[..., Any],
+    avals: Sequence[Aval],
+    *,
+    platform: str,
+    mesh: Mapping[str, int],
+    specs: Sequence[Sequence[Sequence[str]]],
+    result_specs: Sequence[Sequence[Sequence[str]] | None],
+    donated: Sequence[bool],
+) -> tuple[str, list[Aval], list[str]]:
+    """`lower` for a platform of which no device is here, split over a mesh {axis: size} by Shardy's annotations.
+
+    specs: for each argument and each of its dimensions the axes over which it is split; `()` for a whole one.
+    result_specs: the same for each result, or None where the compiler may choose. donated: arguments whose memory a
+    result may take. The third result has the name scope of each op of the main function.
+    """
+    with _pinned_configuration():
+        grid = jax.sharding.AbstractMesh(tuple(mesh.values()), tuple(mesh)) if mesh else None
+
+        def sharding(spec: Sequence[Sequence[str]] | None) -> Any:
+            if grid is None or spec is None:
+                return None
+            return jax.sharding.NamedSharding(grid, jax.sharding.PartitionSpec(*(tuple(axes) or None for axes in spec)))
+
+        def torus(*arrays: Any) -> tuple[Any, ...]:
+            return tuple(fn(*arrays))
+
+        given = [
+            jax.ShapeDtypeStruct(shape, dtype(name), sharding=sharding(spec))
+            for (shape, name), spec in zip(avals, specs, strict=True)
+        ]
+        jitted = jax.jit(
+            torus,
+            donate_argnums=tuple(i for i, free in enumerate(donated) if free),
+            keep_unused=True,
+            out_shardings=tuple(map(sharding, result_specs)) if grid is not None else None,
+        )
+        traced = jitted.trace(*given)
+        module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
+        outs = [(tuple(out.shape), str(out.dtype)) for out in jax.tree.leaves(traced.out_info)]
+        with module.context:
+            main = ir.SymbolTable(module.operation)["main"]
+            places = [_scope(op.location) for op in main.regions[0].blocks[0].operations]
+            module.operation.attributes["sym_name"] = ir.StringAttr.get("torus")
+            return module.operation.get_asm(enable_debug_info=False), outs, places
+
+
+def _scope(location: Any) -> str:
+    """The name scope in a location such as ``"jit(torus)/layers.0/jit(torus_op)"``, without what JAX adds to it."""
+    name = location.name_str if isinstance(location, ir.NameLoc) else ""
+    parts = name.split("/")[:-1]
+    return "/".join(part for part in parts if not part.startswith(("jit(", "transpose(")))
