@@ -40,17 +40,26 @@ class Case:
     def traced(self) -> Traced:
         return trace(self.fn, self.inputs, self.step, self.loss, self.optimizer)
 
+    @functools.cached_property
+    def _lowered(self) -> dict[Any, Step]:
+        """Programs by how their arguments are split: sizes of the mesh are no part of them."""
+        return {}
+
     def capture(self) -> Step:
         """The step over this mesh. Raises as `torus.twin.capture.capture` does."""
         from torus.twin.capture import lower
 
-        step = lower(self.traced, Plan(self.traced, self.mesh, self.sharding, self.split), self.precision)
-        return replace(step, name=self.name) if self.name else step
+        split = Plan(self.traced, self.mesh, self.sharding, self.split)
+        key = (tuple(self.mesh), tuple(split.arguments), tuple(split.results))
+        if key not in self._lowered:
+            self._lowered[key] = lower(self.traced, split, self.precision)
+        step = self._lowered[key]
+        return replace(step if step.mesh == self.mesh else step.resized(self.mesh), name=self.name or step.name)
 
     def over(self, mesh: Mapping[str, int], sharding: Sharding | None = None) -> Case:
         """The same step over another mesh; it is not traced again."""
         other = replace(self, mesh=dict(mesh), sharding=self.sharding if sharding is None else sharding)
-        other.__dict__["traced"] = self.traced
+        other.__dict__.update(traced=self.traced, _lowered=self._lowered)
         return other
 
     # The batch

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 """Told what is being done, in words."""
 
+SECONDS_PER_LINE = 0.1
+"""That the compiler takes for a line of StableHLO on two cores; a guess, which decides whether it is tried."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -202,7 +205,7 @@ class Planner:
         progress: Progress | None = None,
     ) -> None:
         place = topology if isinstance(topology, Topology) else Topology.parse(topology)
-        self.case = case.over(_axes(mesh, place))
+        self.case = replace(case, mesh=_axes(mesh, place))
         self.progress = progress or (lambda words: None)
         sharding = case.sharding if isinstance(case.sharding, str) else "own"
         self.plan = Plan(
@@ -216,7 +219,7 @@ class Planner:
 
     def answers(self, budget: float, exact: bool = False) -> Iterator[Answer]:
         """Each answer as soon as it is there. budget: minutes for the compiler; exact: whole, whatever the budget."""
-        self.progress("capture")
+        self.progress("trace and lower the step")
         start = time.perf_counter()
         step = self.case.capture()
         yield self._answer("analytic", _analytic, start, step, self.plan.topology)
@@ -273,18 +276,21 @@ class _Asked:
 
         return compose(self.step, self.topology, self.compiler, self._left(), self.progress)
 
-    def exact(self) -> Estimate:
-        """The whole program, however long it takes."""
+    def exact(self, timeout: float | None = None) -> Estimate:
+        """From the whole program, however long it takes by default."""
         from torus.twin.compiler import exact
 
-        self.progress("compile the whole step")
-        return exact(self.step, self.topology, self.compiler)
+        self.progress("the TPU compiler compiles the whole step")
+        return exact(self.step, self.topology, self.compiler, timeout=timeout)
 
     def exact_if_quick(self) -> Estimate:
         """The same where it is known already, or is likely to be done in time."""
+        from torus.twin.compiler import CompileTimeout
+        from torus.twin.report.words import seconds
+
         expected = SECONDS_PER_LINE * self.step.text.count("\n")
         if expected > self._left() and not self.compiler.is_known(self.step.text):
-            raise CompileTimeout(f"the whole step may take {words.seconds(expected)} to compile: give --exact, or a budget")
+            raise CompileTimeout(f"the whole step may take {seconds(expected)} to compile: give --exact, or a budget")
         return self.exact(self._left())
 
     def _left(self) -> float:

@@ -67,7 +67,7 @@ def scale(case: Case, topology: Topology, progress: Callable[[str], None]) -> tu
 
     Weak: each device has as many examples as it has in `case` on `topology`. Strong: all of them together do.
     """
-    places = [t for t in Topology.all(topology.chip.family) if t.chips <= MOST_CHIPS]
+    places = _places(topology.chip.family)
     local = max(1, (case.batch or 1) // topology.devices)
     curves: list[Curve] = []
     for kind in _KINDS:
@@ -80,6 +80,16 @@ def scale(case: Case, topology: Topology, progress: Callable[[str], None]) -> tu
                     points.append(point)
         curves += _compared(kind, found, len(places))
     return tuple(curves)
+
+
+def _places(family: str) -> list[Topology]:
+    """Topologies of which each has at least four times the chips of the one before, and the largest."""
+    found: list[Topology] = []
+    every = [t for t in Topology.all(family) if t.chips <= MOST_CHIPS]
+    for place in every:
+        if not found or place.chips >= 4 * found[-1].chips or place is every[-1]:
+            found.append(place)
+    return found
 
 
 def _point(case: Case, place: Topology, sharding: Role) -> Point | None:
