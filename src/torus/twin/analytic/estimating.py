@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from torus.twin import constants
 from torus.twin import module as modules
-from torus.twin.analytic import liveness, loops, waste
+from torus.twin.analytic import fast_memory, liveness, loops, waste
 from torus.twin.analytic.kernels import COLLECTIVES, MATRIX, Grouping, Kernel
 from torus.twin.analytic.partition import Partition
 from torus.twin.analytic.tiling import padded
@@ -26,14 +27,14 @@ def estimate(step: Step, topology: Topology) -> Estimate:
 
     Raises ValueError for a text that is no StableHLO module.
     """
-    whole = modules.read(step.text, step.mesh, step.places)
+    whole = constants.fold_branches(modules.read(step.text, step.mesh, step.places))
     for argument, index in zip(step.arguments, whole.main.arguments, strict=False):
         whole.values[index].spec = whole.values[index].spec or argument.spec
     partition = Partition(whole, step.mesh)
     program = partition.run()
     costs = _Program(program, topology.chip)
     kernels, extra = costs.region(program.main)
-    memory = _memory(step, program, kernels, costs.size)
+    memory = _memory(step, program, kernels, costs.size, topology.chip.family)
     exchanged = _collectives(partition, kernels, topology)
     seconds = sum(costs.seconds(k) for k in kernels)
     return Estimate(
@@ -135,12 +136,13 @@ class _Program:
         return f"{kernel.op.name} {sizes}".strip()
 
 
-def _memory(step: Step, program: Module, kernels: list[Kernel], size: Callable[[int], int]) -> Memory:
+def _memory(step: Step, program: Module, kernels: list[Kernel], size: Callable[[int], int], family: str) -> Memory:
     main = program.main
     arguments = sum(map(size, main.arguments))
     reused = _reused(step, program)
     outputs = sum(size(i) for i in dict.fromkeys(main.returns) if i not in reused)
     free = {*main.arguments, *main.returns}
+    free |= fast_memory.kept_near(kernels, size, free, family)
     temporaries, _ = liveness.peak(kernels, size, free, ())
     return Memory(arguments, outputs, temporaries, arguments + outputs + temporaries)
 
