@@ -135,6 +135,26 @@ def _write(args: argparse.Namespace, planner: Planner) -> None:
         plan.html(args.html)
 
 
+def _case(args: argparse.Namespace) -> Case:
+    from torus.twin.case import Case
+    from torus.twin.examples import EXAMPLES
+
+    if args.model not in EXAMPLES:
+        raise CommandError(f"there is no model {args.model}; there are {', '.join(EXAMPLES)}")
+    recipe = EXAMPLES[args.model](**_options(args.option))
+    case = Case(
+        recipe["model"],
+        recipe["inputs"],
+        args.step or "forward",
+        recipe.get("loss"),
+        recipe.get("optimizer"),
+        sharding=args.sharding,
+        precision=args.precision,
+        name=args.model,
+    )
+    return case if args.batch is None else case.with_batch(args.batch)
+
+
 def _options(pairs: list[str]) -> dict[str, Any]:
     """``name=value`` with Python's numbers and words; anything else is a text."""
     found = {}

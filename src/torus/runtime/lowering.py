@@ -179,7 +179,8 @@ def lower_sharded(
             out_shardings=tuple(map(sharding, result_specs)) if grid is not None else None,
         )
         traced = jitted.trace(*given)
-        module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
+        with jax.default_device(client.device(0)):  # or JAX would start every platform that is installed, libtpu too
+            module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
         outs = [(tuple(out.shape), str(out.dtype)) for out in jax.tree.leaves(traced.out_info)]
         with module.context:
             main = ir.SymbolTable(module.operation)["main"]
