@@ -6,6 +6,7 @@ import glob
 import importlib.util
 import os
 import re
+from functools import cache
 
 from torus import settings
 
@@ -37,6 +38,7 @@ def _visible_cuda(text: str) -> int:
     return count
 
 
+@cache
 def _installed(*modules: str) -> bool:
     return any(importlib.util.find_spec(module) is not None for module in modules)
 

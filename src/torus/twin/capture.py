@@ -16,7 +16,8 @@ from torus.backend.lowering.lazy import jax
 from torus.twin.notes import PLACE
 from torus.twin.sharding import Plan, Sharding, Split
 from torus.twin.step import Argument, Spec, Step
-from torus.twin.trace import Optimizer, Traced, trace
+from torus.twin.trace import Traced, trace
+from torus.twin.updates import Optimizer
 
 GENERATOR = Argument("generator", "constant", (4,), "uint32", ((),))
 """The state of random numbers: an argument of each step that draws some."""
@@ -38,14 +39,14 @@ def capture(
 
     fn: a module, or a function of tensors. inputs: its arguments in order, or by name; of tensors only the sizes and
         dtypes count, which are those of all devices together.
-    step: ``"forward"`` for inference; ``"train"`` for forward, backward and the optimizer's update as one program, whose
-        parameters and state are replaced in place. Parameters that require no gradient are not trained.
-    loss: ``loss(fn, *inputs)`` gives the number to make small, alone or first of several; by default what the model calls
-        its loss, else the mean of its output. optimizer: one over `fn`'s parameters, or what makes one from their list;
-        AdamW by default.
-    mesh: size of each axis of the device mesh. sharding: ``"data"``, ``"fsdp"`` or ``"tensor"``, or one of them for each
-        axis; see `torus.twin.sharding`. split: the axes of each dimension of a parameter, from its name and sizes.
-    precision: of float32 products, ``"default"``, ``"high"`` or ``"highest"``; by default that of `torch.tpu.precision`.
+    step: ``"forward"`` for inference; ``"train"`` for forward, backward and the optimizer's update as one program,
+        which replaces parameters and state in place. Parameters that require no gradient are not trained.
+    loss: ``loss(fn, *inputs)`` gives the number to make small, alone or first of several; by default what the model
+        calls its loss, else the mean of its output. optimizer: one over `fn`'s parameters, or what makes one from
+        their list; AdamW by default.
+    mesh: size of each axis of the device mesh. sharding: ``"data"``, ``"fsdp"`` or ``"tensor"``, or one for each axis;
+        see `torus.twin.sharding`. split: the axes of each dimension of a parameter, from its name and sizes.
+    precision: of float32 products, ``"default"``, ``"high"`` or ``"highest"``; else that of `torch.tpu.precision`.
 
     Raises CompileError, naming op and line, for what has no lowering, and ValueError for a training step of what has no
     parameter to train, or for a mesh that does not fit.

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PLACE, PHASE, AGAIN = "torus.place", "torus.phase", "torus.again"
+PLACE, PHASE, AGAIN, UNIT = "torus.place", "torus.phase", "torus.again", "torus.unit"
 """Keys of a node's meta: the module's path or the user's line; "forward", "backward" or "optimizer"; whether the op
-repeats one of the forward pass (activation checkpointing)."""
+repeats one of the forward pass (activation checkpointing); of an update, the parameter."""
 
 
 class Notes(TorchDispatchMode):
@@ -89,11 +89,6 @@ class Notes(TorchDispatchMode):
             self.place = place or self.place
 
         return enter
-
-    @contextmanager
-    def optimizer(self) -> Iterator[None]:
-        self.phase, self.place = "optimizer", "optimizer"
-        yield
 
 
 def _functions(total: torch.Tensor) -> list[Any]:

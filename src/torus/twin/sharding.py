@@ -4,8 +4,8 @@ Each axis of the mesh has a role:
 
 - ``"data"``: the batch is split, all else is whole.
 - ``"fsdp"``: the batch is split, and so are parameters and their state, on the largest dimension that divides.
-- ``"tensor"``: linear layers are split as in Shoeybi et al., "Megatron-LM" (2019): one that reads the residual stream on
-  its output features ("column"), the next one that reads its results on its input features ("row"), tables of
+- ``"tensor"``: linear layers are split as in Shoeybi et al., "Megatron-LM" (2019): one that reads the residual stream
+  on its output features ("column"), the next one that reads its results on its input features ("row"), tables of
   embeddings on their rows. Which layer reads which is found in the graph, not by names.
 """
 
@@ -19,7 +19,8 @@ import torch
 
 from torus.twin.notes import PHASE
 from torus.twin.step import Spec
-from torus.twin.trace import Traced, Value
+from torus.twin.trace import Traced
+from torus.twin.values import Value
 
 Role = Literal["data", "fsdp", "tensor"]
 Sharding = Role | Mapping[str, Role]
