@@ -250,6 +250,15 @@ SETTINGS: tuple[Setting, ...] = (
         _path,
     ),
     Setting(
+        "warm_topology",
+        "topology",
+        None,
+        ("TORUS_WARM_TOPOLOGY",),
+        "A TPU topology such as v6e:1x1 that programs are compiled for and kept for, while they run on the host; "
+        "`torus cache warm --topology` sets it.",
+        str,
+    ),
+    Setting(
         "cache_report",
         "path",
         None,

@@ -173,7 +173,7 @@ def compile(stablehlo: str | bytes, device: Any, options: dict[str, Any]) -> Any
     return device.client.compile_and_load(stablehlo, _jax.DeviceList((device,)), _compile_options(device, options))
 
 
-def compile_ahead(stablehlo: str, devices: Sequence[Any], options: dict[str, Any]) -> Any:
+def compile_ahead(stablehlo: str | bytes, devices: Sequence[Any], options: dict[str, Any]) -> Any:
     """Compile a StableHLO module for the first of the `devices` of a topology, as many as it is partitioned for.
 
     Shardy partitions it, by its annotations. What comes back can be looked at and serialized, not run.
@@ -184,14 +184,19 @@ def compile_ahead(stablehlo: str, devices: Sequence[Any], options: dict[str, Any
         count = ir.IntegerAttr(partitions["mhlo.num_partitions"]).value if "mhlo.num_partitions" in partitions else 1
         if count > len(devices):
             raise ValueError(f"the program is for {count} devices, and the topology has {len(devices)}")
-        chosen = devices[:count]
-        result = xla_client.CompileOptions()
-        result.num_replicas, result.num_partitions = 1, count
-        result.device_assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in chosen]], np.int32))
-        result.executable_build_options.use_spmd_partitioning = True
-        result.executable_build_options.use_shardy_partitioner = True
-        result.env_option_overrides = list(options.items())
-        return devices[0].client.compile(module, _jax.DeviceList(tuple(chosen)), result)
+        chosen = tuple(devices[:count])
+        given = _compile_options(chosen[0], options) if count == 1 else _partitioning_options(chosen, options)
+        return chosen[0].client.compile(module, _jax.DeviceList(chosen), given)
+
+
+def _partitioning_options(devices: Sequence[Any], options: dict[str, Any]) -> Any:
+    result = xla_client.CompileOptions()
+    result.num_replicas, result.num_partitions = 1, len(devices)
+    result.device_assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in devices]], np.int32))
+    result.executable_build_options.use_spmd_partitioning = True
+    result.executable_build_options.use_shardy_partitioner = True
+    result.env_option_overrides = list(options.items())
+    return result
 
 
 def _compile_options(device: Any, options: dict[str, Any]) -> Any:

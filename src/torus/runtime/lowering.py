@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax._src import core, sharding_impls
@@ -21,6 +21,7 @@ from jax._src.lib.mlir import ir
 
 from torus.runtime import client
 from torus.runtime.jaxlib_adapter import Aval, dtype
+from torus.runtime.target import target
 
 _CONTEXT_BYTES = 16 << 20
 """A compiler context keeps the constants of every program made in it; it is replaced after this much program text."""
@@ -64,7 +65,13 @@ def lower(fn: Callable[..., Any], avals: Sequence[Aval], device_index: int = 0) 
     The text names neither functions nor source lines of `fn`, so equal programs have equal text. Raises ValueError for
     a program with side effects or callbacks, and whatever `fn` raises.
     """
-    return lower_for(client.device(device_index), fn, avals)
+    return lower_for(_device(device_index), fn, avals)
+
+
+def _device(device_index: int) -> Any:
+    """What programs of a device index are made for."""
+    made_for = target()
+    return client.device(device_index) if made_for is None else _Ahead(made_for.platform)
 
 
 def lower_for(device: Any, fn: Callable[..., Any], avals: Sequence[Aval]) -> tuple[str, list[Aval]]:
@@ -74,6 +81,21 @@ def lower_for(device: Any, fn: Callable[..., Any], avals: Sequence[Aval]) -> tup
         jaxpr = _trace(fn, shaped)
         outs = [(tuple(out.shape), str(out.dtype)) for out in jaxpr.out_avals]
         return _module(jaxpr, shaped, device), outs
+
+
+class _Ahead(NamedTuple):
+    """Stands for a device that is not here; it is its own client."""
+
+    platform: str
+
+    @property
+    def client(self) -> Any:
+        return self
+
+
+def lower_ahead(platform: str, fn: Callable[..., Any], avals: Sequence[Aval]) -> tuple[str, list[Aval]]:
+    """`lower` for a platform of which no device need be here: the same text as with one."""
+    return lower_for(_Ahead(platform), fn, avals)
 
 
 def lower_any_size(
@@ -87,7 +109,7 @@ def lower_any_size(
     `limits` are what is known of them, such as ``"batch <= 64"``; they are at least 1. `specialize` makes a program of
     the text's portable artifact. Raises what `fn` raises where it must know a size.
     """
-    device = client.device(device_index)
+    device = _device(device_index)
     with _pinned_configuration():
         scope = jax.export.SymbolicScope(limits)
         shapes = [jax.export.symbolic_shape(",".join(map(str, sizes)), scope=scope) for sizes, _ in avals]

@@ -26,6 +26,7 @@ from torus.runtime.entry import Entry
 from torus.runtime.object_cache import ObjectCache
 from torus.runtime.shared_tier import SharedTier, Warn
 from torus.runtime.stores import open_store
+from torus.runtime.target import target
 from torus.runtime.tiers import OpenShared, Tiers
 
 __all__ = [
@@ -262,6 +263,8 @@ class ProgramCache:
 
     def _kept(self, key: str, device_index: int, nearby: bool = False) -> Program | None:
         """The program from the disk or, unless `nearby`, the shared store."""
+        if target() is not None:
+            return None  # what is kept does not run here
         started = time.perf_counter()
         found = self.tiers.load(key, lambda entry: _revive(key, entry, device_index), nearby)
         if found is None:
@@ -288,7 +291,10 @@ class ProgramCache:
         record = self._missed(key, components, stablehlo, {"out_avals": list(out_avals), "options": options})
         started = time.perf_counter()
         program = Program(
-            key, adapter.compile(stablehlo, client.device(device_index), options), out_avals, device_index
+            key,
+            adapter.compile(stablehlo, client.device(device_index), options if target() is None else {}),
+            out_avals,
+            device_index,
         )
         seconds = time.perf_counter() - started
         with self._lock:
@@ -302,20 +308,32 @@ class ProgramCache:
         about = {"compile_seconds": round(seconds, 6), "summary": record["summary"], "created": record["time"]}
         kernels = adapter.needs_kernels(stablehlo)
         if keep:
-            self._save(program, about | {"components": components, "out_avals": program.out_avals, "kernels": kernels})
+            self._save(
+                program,
+                stablehlo,
+                options,
+                about | {"components": components, "out_avals": program.out_avals, "kernels": kernels},
+            )
         return program
 
-    def _save(self, program: Program, header: dict[str, Any]) -> None:
-        from torus.runtime import jaxlib_adapter as adapter
-
+    def _save(self, program: Program, stablehlo: str | bytes, options: dict[str, Any], header: dict[str, Any]) -> None:
         if not self.tiers.keeps:
             return
         try:
-            payload = adapter.serialize(program.executable)
+            payload = self._payload(program, stablehlo, options)
         except Exception as error:
-            self.tiers.warn("serialize", f"compiled programs of this platform cannot be kept on disk: {error}")
+            which = "compiled programs of this platform" if target() is None else f"a program ({header['summary']})"
+            about = "serialize" if target() is None else program.key
+            self.tiers.warn(about, f"{which} cannot be kept on disk: {error}")
             return
         self.tiers.store(program.key, header, payload)
+
+    def _payload(self, program: Program, stablehlo: str | bytes, options: dict[str, Any]) -> bytes:
+        """The executable that is kept: another one than that which runs here, where programs have a target."""
+        from torus.runtime import jaxlib_adapter as adapter
+
+        made_for = target()
+        return adapter.serialize(program.executable) if made_for is None else made_for.compile(stablehlo, options)
 
     # Misses
 
@@ -351,7 +369,9 @@ class ProgramCache:
     def _environment(self, device_index: int) -> keys.Components:
         shared = self._shared.get(device_index)
         if shared is None:
-            shared = self._shared[device_index] = keys.environment(client.device(device_index))
+            made_for = target()
+            shared = keys.environment(client.device(device_index)) if made_for is None else made_for.components
+            self._shared[device_index] = shared
         return shared
 
     def explain(self) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from torus.backend.eager.recipe import Recipe, cost_of
 from torus.backend.eager.report import flushed
 from torus.backend.eager.request import Request
 from torus.backend.lowering.registry import RULES
-from torus.runtime import host_memory, is_ready, prefetch
+from torus.runtime import host_memory, is_ready, prefetch, target
 
 GRAPH = "graph:"
 """How the names of compiled graphs begin."""
@@ -90,7 +91,7 @@ def _disk_key(signature: bytes) -> bytes:
 
 
 def _checks_bounds() -> bool:
-    return runtime.platform_name() == "cpu" or bool(settings.get("debug_checks"))
+    return target.platform_name() == "cpu" or bool(settings.get("debug_checks"))
 
 
 def pack_uploader(words: int, device: int) -> tuple[Any, tuple[Any, ...], int]:
@@ -111,16 +112,22 @@ def lookup(signature: bytes, device: int, lazy: bool) -> tuple[Any, ...] | None:
         return None  # a record that is not ours: the signature is built, and recorded again
 
 
+building: list[Callable[[bytes, Request, list[Any] | None], None]] = []
+"""Called with each signature of an op or a graph that is built, and PyTorch's promises of its results."""
+
+
 def build(signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None, lazy: bool) -> tuple[Any, ...] | None:
     """Lower a signature, and compile it (`lazy`: in the background); None when its rule cannot express it (the core
     then runs the op on the CPU).
     """
     request = Request.from_core(fields)
+    for tell in building:
+        tell(signature, request, promises)
     if request.rule.startswith(GRAPH):
         from torus.backend.compile.programs import build_graph
 
         return build_graph(_disk_key(signature), request, _checks_bounds())
-    builder = Builder(request, RULES[request.rule], promises, runtime.platform_name(), _checks_bounds())
+    builder = Builder(request, RULES[request.rule], promises, target.platform_name(), _checks_bounds())
     try:
         text, out_avals = runtime.lower(builder.function, builder.avals, request.device)
     except NotImplementedError:

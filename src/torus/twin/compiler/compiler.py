@@ -39,7 +39,7 @@ class Compiler:
 
     def compile(
         self,
-        stablehlo: str,
+        stablehlo: str | bytes,
         *,
         options: Mapping[str, Any] | None = None,
         timeout: float | None = None,
@@ -65,14 +65,22 @@ class Compiler:
             self._store(components, *found.packed())
         return found
 
-    def is_known(self, stablehlo: str, *, options: Mapping[str, Any] | None = None) -> bool:
+    def environment(self) -> keys.Components:
+        """What the keys of a process on this topology share, as `torus.runtime.keys.environment` gives it there."""
+        answer = self._service.ask(self.topology.name, None, {}, None)
+        if _REFUSED in answer:
+            raise errors.refusal(answer[_REFUSED])
+        components: keys.Components = answer["environment"]
+        return components
+
+    def is_known(self, stablehlo: str | bytes, *, options: Mapping[str, Any] | None = None) -> bool:
         """Whether `compile` would answer from the cache."""
         try:
             return self._load(self.components(stablehlo, dict(options or {})), executable=False) is not None
         except errors.CompileError:
             return True
 
-    def components(self, stablehlo: str, options: dict[str, Any]) -> keys.Components:
+    def components(self, stablehlo: str | bytes, options: dict[str, Any]) -> keys.Components:
         """What a result depends on. Raises CompilerMissing."""
         return keys.program(stablehlo, options, _versions() | {"topology": self.topology.name})
 

@@ -39,7 +39,9 @@ class Service:
         self._pipe: Connection | None = None
         self._log: IO[bytes] | None = None
 
-    def ask(self, topology: str, stablehlo: str, options: dict[str, Any], timeout: float | None) -> Answer:
+    def ask(
+        self, topology: str, stablehlo: str | bytes | None, options: dict[str, Any], timeout: float | None
+    ) -> Answer:
         """What the worker answers. Raises CompileTimeout, CompilerDied and CompilerMissing."""
         with self._lock:
             pipe = self._started()

@@ -15,7 +15,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 Answer = dict[str, Any]
-"""Either ``{"refused": words}`` or the fields of `torus.twin.compiler.compiled.Compiled`."""
+"""``{"refused": words}``, or the fields of `torus.twin.compiler.compiled.Compiled`; where there is no program, what the
+keys of all programs of the topology share.
+"""
 
 
 def serve(pipe: Connection) -> None:
@@ -28,11 +30,14 @@ def serve(pipe: Connection) -> None:
         pipe.send(_answer(topology, stablehlo, options))
 
 
-def _answer(topology: str, stablehlo: str, options: dict[str, Any]) -> Answer:
+def _answer(topology: str, stablehlo: str | bytes | None, options: dict[str, Any]) -> Answer:
     from torus.runtime import jaxlib_adapter as adapter
+    from torus.runtime import keys
 
     try:
         devices = _devices(topology)
+        if stablehlo is None:
+            return {"environment": keys.environment(devices[0])}
         started = time.perf_counter()
         executable = adapter.compile_ahead(stablehlo, devices, options)
         seconds = time.perf_counter() - started
