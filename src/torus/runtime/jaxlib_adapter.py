@@ -239,6 +239,11 @@ def parsing() -> Iterator[Any]:
         yield ir
 
 
+def run_passes(module: Any, pipeline: str) -> None:
+    """Run passes over a module, inside of `parsing`: ``"builtin.module(inline,cse)"``."""
+    importlib.import_module("jaxlib.mlir.passmanager").PassManager.parse(pipeline).run(module.operation)
+
+
 def read_artifact(artifact: bytes) -> Any:
     """The module of a portable artifact, inside of `parsing`."""
     ir = importlib.import_module("jaxlib.mlir.ir")
