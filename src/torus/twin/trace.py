@@ -45,6 +45,7 @@ def trace(
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
+    from torch.fx._lazy_graph_module import _use_lazy_graph_module
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from torus.backend.compile.backend import decompositions
@@ -52,7 +53,8 @@ def trace(
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     program = _Program(fn, inputs, step == "train", loss, mode)
     updates = Updates(optimizer, program.trained, mode) if step == "train" else None
-    with mode, torch.compiler._compile_session_context():  # models then do not look at values
+    # In a session of the compiler models do not look at values. The graph is never run: it needs no Python code.
+    with mode, torch.compiler._compile_session_context(), _use_lazy_graph_module(True):
         functional = dispatch_functionalize(program.run, FunctionalTensorMode())
         graph = make_fx(functional, decomposition_table=decompositions(), tracing_mode="real")(*program.fakes())
     graph.graph.eliminate_dead_code()
@@ -60,7 +62,6 @@ def trace(
     if updates is not None:
         updates.append_to(graph.graph, program.arguments, program.results)
     results = _without_idle(graph, program.results)
-    graph.recompile()
     return Traced(program.name, graph, tuple(program.arguments), results)
 
 

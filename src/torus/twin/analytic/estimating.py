@@ -35,7 +35,7 @@ def estimate(step: Step, topology: Topology) -> Estimate:
     costs = _Program(program, topology.chip)
     kernels, extra = costs.region(program.main)
     memory = _memory(step, program, kernels, costs.size, topology.chip.family)
-    exchanged = _collectives(partition, kernels, topology)
+    exchanged = _collectives(partition, kernels, topology, costs.narrow)
     seconds = sum(costs.seconds(k) for k in kernels)
     return Estimate(
         certainty="analytic",
@@ -162,14 +162,17 @@ def _reused(step: Step, program: Module) -> set[int]:
     return reused
 
 
-def _collectives(partition: Partition, kernels: list[Kernel], topology: Topology) -> tuple[Collective, ...]:
-    """Exchanges of each kind over each group of axes."""
+def _collectives(
+    partition: Partition, kernels: list[Kernel], topology: Topology, narrow: set[int]
+) -> tuple[Collective, ...]:
+    """Exchanges of each kind over each group of axes. What only matmuls read is rounded before it is sent."""
     found: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
     for kernel in kernels:
         for index in kernel.writes:
             if kernel.op.name in COLLECTIVES and (exchange := partition.exchanges.get(index)):
-                found[exchange.kind.replace("_", "-"), exchange.axes].append(exchange.bytes)
-    bandwidth = topology.chip.link_bandwidth * topology.chip.links / topology.chip.devices
+                sent = exchange.bytes // 2 if index in narrow else exchange.bytes
+                found[exchange.kind.replace("_", "-"), exchange.axes].append(sent)
+    bandwidth = topology.chip.send_bandwidth
     return tuple(
         Collective(kind, axes, len(sent), sum(sent), sum(sent) / bandwidth) for (kind, axes), sent in found.items()
     )
