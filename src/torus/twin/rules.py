@@ -38,7 +38,7 @@ from torus.twin.topology import Topology
 DEVICE = "tpu"
 MOST = 2
 """Programs of each rule."""
-_SAMPLES = 6
+_SAMPLES = 3
 
 
 @dataclass
@@ -114,8 +114,8 @@ def calls(only: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str
     for kind in ("unary", "binary", "pointwise", "reduce", "other"):
         entries += getattr(database, f"foreach_{kind}_op_db")
     for entry in entries:
-        if only(entry.name):
-            yield entry.name, functools.partial(_call, entry)
+        if only(entry.full_name):
+            yield entry.full_name, functools.partial(_call, entry)
 
 
 def _call(entry: Any) -> None:
@@ -155,7 +155,7 @@ def sweep(
     only: str = "",
     shard: str = "1/1",
     most: int = MOST,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str, dict[str, Found]], None] = lambda text, found: None,
 ) -> Sweep:
     """All calls whose name `only`, a regular expression, finds; of `shard` ``"1/4"`` each fourth."""
     part, _, parts = shard.partition("/")
@@ -167,8 +167,9 @@ def sweep(
                 call()
                 device.synchronize()
             except Exception as error:
-                progress(f"{name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
-            progress(f"{name}: {len(found.found)} rules, {sum(not each.passes for each in found.found.values())} fail")
+                progress(f"{name}: {type(error).__name__}: {error}".splitlines()[0], found.found)
+            failed = sum(not each.passes for each in found.found.values())
+            progress(f"{name}: {len(found.found)} rules, {failed} fail", found.found)
     return found
 
 
@@ -187,10 +188,13 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     started = time.monotonic()
     compiler = Compiler(Topology.parse(args.topology))
-    tell = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
+
+    def tell(text: str, found: dict[str, Found]) -> None:
+        print(text, file=sys.stderr, flush=True)
+        if args.json:  # what is known so far: all of it takes long
+            args.json.write_text(json.dumps([asdict(each) for each in found.values()], indent=1))
+
     found = sweep(compiler, args.only, args.shard, args.programs, tell).found
-    if args.json:
-        args.json.write_text(json.dumps([asdict(each) for each in found.values()], indent=1))
     failed = {name: each for name, each in found.items() if not each.passes}
     for name, each in sorted(failed.items()):
         for call, words in (each.failed or {"": "no program"}).items():
