@@ -3,8 +3,8 @@
 PyTorch's operator database calls its ops on the device of this machine, and whatever programs the device builds for
 them are lowered for a TPU as well and given to its compiler: a few for each rule, of the database's own small inputs,
 in float32 where the op takes it. Gradients are taken, so that the rules of backward ops are met. That a program
-compiles is all that this says: what it computes on a chip is for a chip to show. Rules are all that there is to compile:
-this package has no hand-written kernels (Pallas).
+compiles is all that this says: what it computes on a chip is for a chip to show. Rules are all that there is to
+compile: this package has no hand-written kernels (Pallas).
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ def trace(
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch._subclasses.functional_tensor import FunctionalTensorMode, dispatch_functionalize
+    from torch.fx._lazy_graph_module import _use_lazy_graph_module
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from torus.backend.compile.backend import decompositions
@@ -52,7 +53,8 @@ def trace(
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     program = _Program(fn, inputs, step == "train", loss, mode)
     updates = Updates(optimizer, program.trained, mode) if step == "train" else None
-    with mode, torch.compiler._compile_session_context():  # models then do not look at values
+    # In a session of the compiler models do not look at values. The graph is never run: it needs no Python code.
+    with mode, torch.compiler._compile_session_context(), _use_lazy_graph_module(True):
         functional = dispatch_functionalize(program.run, FunctionalTensorMode())
         graph = make_fx(functional, decomposition_table=decompositions(), tracing_mode="real")(*program.fakes())
     graph.graph.eliminate_dead_code()
@@ -60,7 +62,6 @@ def trace(
     if updates is not None:
         updates.append_to(graph.graph, program.arguments, program.results)
     results = _without_idle(graph, program.results)
-    graph.recompile()
     return Traced(program.name, graph, tuple(program.arguments), results)
 
 
@@ -119,12 +120,12 @@ class _Program:
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
         notes, gradients = Notes(self.model), ()
         with notes, torch.device("tpu"), torch.set_grad_enabled(self.train):
-            with self._reparametrized(held):
+            with self._reparametrized(held):  # in the backward pass too, where checkpoints call modules again
                 outputs = self.loss(self.fn, *args, **kwargs) if self.train else self.fn(*args, **kwargs)
-            if self.train:
-                total = pytree.tree_leaves(outputs)[0]
-                with notes.backward(total), torch.no_grad():
-                    gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+                if self.train:
+                    total = pytree.tree_leaves(outputs)[0]
+                    with notes.backward(total), torch.no_grad():
+                        gradients = torch.autograd.grad(total, parameters, allow_unused=True)
         return self._results(outputs, gradients, held)
 
     @contextmanager

@@ -66,7 +66,7 @@ _TO_CONFIRM = """\
 Keys were made by the code that makes them on the chip's host, with what the TPU compiler says of its platform:
 {components}
 Only a chip can confirm that its runtime says the same, and loads what was compiled ahead. The chip's host needs the
-same versions, flags and torus settings; there, `torus cache explain --last` names what differs."""
+same versions, flags and torus settings; there, `torus cache explain --last-misses` names what differs."""
 
 
 def _environment(topology: str) -> dict[str, str]:

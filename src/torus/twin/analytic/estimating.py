@@ -43,6 +43,7 @@ def estimate(step: Step, topology: Topology) -> Estimate:
         flops=sum(k.flops for k in kernels) + extra,
         bytes=sum(costs.bytes(k) for k in kernels),
         roofline_seconds=max(seconds, sum(c.seconds for c in exchanged)),
+        local_seconds=seconds,
         collectives=exchanged,
         ops=costs.dominating(kernels),
         padding=waste.padding(program, topology.chip),
