@@ -11,15 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from torus.twin.analytic.kernels import LIGHT, Grouping
 from torus.twin.analytic.tiling import padded
 from torus.twin.module import Module, Op, Region, read
 from torus.twin.step import Argument, Spec, Step
 
 _SHORT = 16
-"""Ops of no layer in a row, up to this many, belong to the block before them."""
-_SUNK = ("convert", "transpose", "reshape", "broadcast_in_dim", "slice")
-"""Ops that XLA does again beside each use, as part of it, where their operand is no larger than their result."""
-_HEAVY = ("dot_general", "convolution")
+"""Ops of no layer, up to this many in a row, that do not end a layer's block."""
 
 
 @dataclass
@@ -49,6 +47,9 @@ class Cut:
         self.ops, self.arguments, self.returns = main.ops, main.arguments, main.returns
         self.maker = {v: i for i, op in enumerate(self.ops) for v in op.results}
         self.free = self._free()
+        grouping = Grouping(self.module, main)
+        self.stored = {v for kernel in grouping.run() for v in kernel.writes}
+        self.narrow = grouping.narrow()
         self.segments = self._segments()
         self.home = {i: s for s, segment in enumerate(self.segments) for i in segment.ops}
         self.segments = self._early_updates()
@@ -62,7 +63,7 @@ class Cut:
         """Of a value on one device, in its tiles."""
         v = self.module.values[value]
         shape = Argument("", "input", v.shape, v.dtype, v.spec).local_shape(self.step.mesh)
-        return padded(shape, v.dtype)
+        return padded(shape, "bf16" if value in self.narrow else v.dtype)
 
     def _free(self) -> set[int]:
         """Values that depend on no argument; each block that uses them makes them anew."""
@@ -73,9 +74,8 @@ class Cut:
         return found
 
     def _is_sunk(self, value: int) -> bool:
-        op = self.ops[self.maker[value]]
-        given = [v for v in op.operands if v not in self.free]
-        return op.name in _SUNK and len(given) == 1 and self.bytes(given[0]) <= self.bytes(value)
+        """Whether XLA makes a value anew beside each use, so that it never is in memory."""
+        return value not in self.stored and self.ops[self.maker[value]].name in LIGHT
 
     def _reuses(self) -> dict[int, int]:
         """The argument whose memory a result of the step takes."""
@@ -99,11 +99,12 @@ class Cut:
         return self._joined(found)
 
     def _joined(self, segments: list[_Segment]) -> list[_Segment]:
+        """Without the few ops of no layer that lie between two stretches of one."""
         found: list[_Segment] = []
         for segment in segments:
-            light = len(segment.ops) <= _SHORT and not any(self.ops[i].name in _HEAVY for i in segment.ops)
-            same = found and (found[-1].place, found[-1].updates) == (segment.place, segment.updates)
-            if found and (same or (light and not segment.place and not segment.updates)):
+            if len(found) > 1 and not found[-1].place and len(found[-1].ops) <= _SHORT and _alike(found[-2], segment):
+                found[-2].ops += found.pop().ops
+            if found and _alike(found[-1], segment):
                 found[-1].ops += segment.ops
             else:
                 found.append(segment)
@@ -174,6 +175,10 @@ class Cut:
     def counts(self) -> Counter[str]:
         """How often each distinct text occurs."""
         return Counter(block.step.text for block in self.blocks)
+
+
+def _alike(a: _Segment, b: _Segment) -> bool:
+    return (a.place, a.updates) == (b.place, b.updates)
 
 
 def _layer(place: str) -> str:
