@@ -244,7 +244,8 @@ def _finish(op: Op, rest: str, names: _Names) -> None:
     cut = signature.find(" loc(")
     if cut >= 0:
         places = _PLACE.findall(signature, cut)
-        op.place = places[-1] if places and "unknown" not in signature[cut : cut + 12] else ""
+        named = places and places[-1] != "-"  # the name of the text itself, for what has no place
+        op.place = places[-1] if named and "unknown" not in signature[cut : cut + 12] else ""
         signature = signature[:cut]
     if not op.results:
         return

@@ -66,7 +66,9 @@ def window(op: Op, values: list[Value]) -> tuple[int, int, int] | None:
     x, w, y = values[op.operands[0]].shape, values[op.operands[1]].shape, values[op.results[0]].shape
     n = len(lhs)
     stride = op.ints("window_strides") or (1,) * n
-    padding = op.ints("padding") or (0,) * (2 * n)
+    padding = op.ints("padding") or (0,)
+    if len(padding) == 1:  # all the same
+        padding *= 2 * n
     grow = op.ints("lhs_dilation") or (1,) * n
     spread = op.ints("rhs_dilation") or (1,) * n
     taps = prod(

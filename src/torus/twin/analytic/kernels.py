@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from torus.twin.analytic.flops import ARITHMETIC, TRANSCENDENTAL, flops
+from torus.twin.analytic.tiling import same_tiles, width
 from torus.twin.module import Module, Op, Region
 
 CONSTANT = frozenset(("constant", "iota", "sdy.constant"))
@@ -27,6 +28,10 @@ LIGHT = (
 )
 LAYOUT = frozenset(("reshape", "slice", "transpose"))
 MATRIX = frozenset(("convolution", "dot_general"))
+MANY = 3
+"""Arrays of its own size from which a value is not computed anew for each of its consumers."""
+COPIED = 2**16
+"""Bytes from which on a copy between tiles counts."""
 UPDATE = 64
 """How many ops can follow a gradient in its own kernel."""
 OPAQUE = frozenset("custom_call sort while case if rng_bit_generator cholesky triangular_solve fft".split())
@@ -68,6 +73,8 @@ class Grouping:
         self.pending: dict[int, Kernel] = {}
         """Values that a kernel has made and not yet written."""
         self.writer: dict[int, Kernel] = {}
+        self.narrowest: dict[int, tuple[int, frozenset[int]]] = {}
+        """For a pending value, the one on the way to it that takes the least memory, and what else the rest needs."""
         self.stored: dict[int, int] = {}
         """For a value that differs in layout alone from one in memory, that one."""
         self.users: dict[int, list[Op]] = {}
@@ -84,7 +91,9 @@ class Grouping:
         for op in self.region.ops:
             if op.name in CONSTANT:
                 self.leaves.update(dict.fromkeys(op.results, frozenset()))
-            elif op.name in LIGHT:
+            elif self._moves(op):
+                self._heavy(op)
+            elif op.name in LIGHT or (op.name == "dynamic_update_slice" and not self.leaves.get(op.operands[0])):
                 self._light(op)
             else:
                 self._heavy(op)
@@ -119,14 +128,15 @@ class Grouping:
             maker.flops += work
             maker.reads |= leaves - set(maker.writes)
             maker.plain -= leaves
+            self._grow(index, op, leaves)
             self._made(index, maker)
 
     def _heavy(self, op: Op) -> None:
         for i in op.operands:
             if i in self.pending:
                 self._write(i, self.pending[i])
-            elif (op.name in OPAQUE or op.name in COLLECTIVES) and self.leaves.get(i) != frozenset((i,)):
-                self._loop(op, i, self.leaves.get(i, frozenset()))
+            elif self._reads_array(op, i) and self.leaves.get(i) != frozenset((i,)):
+                self._loop(Op("copy", op.operands, (), "", [], op.place), i, self.leaves.get(i, frozenset()))
         leaves = self._leaves(op.operands)
         kernel = self._sibling(op, leaves)
         if kernel is None:
@@ -143,6 +153,22 @@ class Grouping:
             else:
                 self._made(index, kernel)
 
+    def _moves(self, op: Op) -> bool:
+        """Whether a reshape takes elements to other tiles, so that it is a copy."""
+        if op.name != "reshape":
+            return False
+        before, after = (self.values[i].shape for i in (*op.operands, *op.results))
+        return prod(before) * 4 >= COPIED and not same_tiles(before, after)
+
+    def _reads_array(self, op: Op, index: int) -> bool:
+        """Whether an op wants an operand in memory, not an expression."""
+        return (
+            op.name in OPAQUE
+            or op.name in COLLECTIVES
+            or op.name == "reshape"
+            or (op.name == "gather" and index == op.operands[0])
+        )
+
     def _sibling(self, op: Op, leaves: frozenset[int]) -> Kernel | None:
         """The kernel that has just made what a reduction takes in."""
         if op.name != "reduce":
@@ -157,9 +183,22 @@ class Grouping:
             return None  # it must wait for what the kernel reduces
         return maker if self._after_all(maker, leaves) else None
 
+    def _grow(self, index: int, op: Op, leaves: frozenset[int]) -> None:
+        """Note which value on the way to a pending one is the narrowest."""
+        before = [self.narrowest[i] for i in op.operands if i in self.pending and i in self.narrowest]
+        if len(before) == 1 and self._bytes(before[0][0]) < self._bytes(index):
+            self.narrowest[index] = before[0][0], before[0][1] | leaves
+        else:
+            self.narrowest[index] = index, frozenset()
+
+    def _bytes(self, index: int) -> float:
+        value = self.values[index]
+        return prod(value.shape) * width(value.dtype)
+
     def _made(self, index: int, kernel: Kernel) -> None:
         """`kernel` goes on with a value, or writes it where it is wanted more than once."""
         users = self.users.get(index, [])
+        self.narrowest.setdefault(index, (index, frozenset()))
         goes_on = index not in self.wanted and len(users) == 1 and self._keeps_size(users[0], index)
         if goes_on or self._used_up(index):
             self.pending[index] = kernel
@@ -188,6 +227,11 @@ class Grouping:
 
     def _write(self, index: int, kernel: Kernel) -> None:
         self.pending.pop(index, None)
+        narrow, rest = self.narrowest.get(index, (index, frozenset()))
+        if narrow != index and index not in self.wanted:
+            self._write(narrow, kernel)
+            self.leaves[index] = rest | {narrow}
+            return
         self.leaves[index] = frozenset((index,))
         self.writer[index] = kernel
         self.stored[index] = index
@@ -195,7 +239,11 @@ class Grouping:
             kernel.writes.append(index)
 
     def _needs_array(self, index: int) -> bool:
-        return index in self.wanted
+        """Whether a value computed from arrays is written: a result, or wanted twice and made from `MANY`."""
+        if index in self.wanted or len(self.users.get(index, ())) < 2:
+            return index in self.wanted
+        size = prod(self.values[index].shape) // 2
+        return size > 0 and sum(prod(self.values[i].shape) > size for i in self.leaves[index]) >= MANY
 
     def _loop(self, op: Op, index: int, leaves: frozenset[int]) -> None:
         """Write a value that is computed from arrays, in one kernel with updates of the same arrays."""

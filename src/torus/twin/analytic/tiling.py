@@ -58,3 +58,17 @@ def _tiled(size: list[int], second: int, last: int) -> int:
         rows *= 2
     others = prod(s for i, s in enumerate(size) if i not in (second, last))
     return others * -(-size[second] // rows) * rows * -(-size[last] // LANES) * LANES
+
+
+@lru_cache(maxsize=65536)
+def same_tiles(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether a reshape leaves each element where it is: the lanes stay, and rows are merged or split by whole tiles.
+
+    Lanes that are split by whole tiles count as well: the compiler then picks a layout in which that is so.
+    """
+    first, second = [s for s in before if s != 1], [s for s in after if s != 1]
+    if len(first) < 2 or len(second) < 2 or first == second:
+        return True
+    if first[-1] != second[-1]:
+        return first[-1] % LANES == 0 and second[-1] % LANES == 0
+    return first[-2] == second[-2] or (first[-2] % ROWS == 0 and second[-2] % ROWS == 0)
