@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from torus.twin import constants
 from torus.twin import module as modules
@@ -122,14 +123,23 @@ class _Program:
 
     def dominating(self, kernels: list[Kernel]) -> tuple[OpCost, ...]:
         """The longest ops by kind, and by place where places are known."""
-        found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
+        rows: dict[tuple[Literal["kind", "place"], str], list[Kernel]] = defaultdict(list)
         for kernel in kernels:
-            for name in {self._name(kernel), kernel.op.place} - {""}:
-                cost = found[name]
-                for i, more in enumerate((1, kernel.flops, self.bytes(kernel), self.seconds(kernel))):
-                    cost[i] += more
-        ranked = sorted(found.items(), key=lambda item: -item[1][3])[:DOMINATING]
-        return tuple(OpCost(name, int(cost[0]), *cost[1:]) for name, cost in ranked)
+            rows["kind", self._name(kernel)].append(kernel)
+            if kernel.op.place:
+                rows["place", kernel.op.place].append(kernel)
+        costs = [
+            OpCost(
+                name,
+                len(group),
+                sum(k.flops for k in group),
+                sum(map(self.bytes, group)),
+                sum(map(self.seconds, group)),
+                by,
+            )
+            for (by, name), group in rows.items()
+        ]
+        return tuple(sorted(costs, key=lambda cost: -cost.seconds)[:DOMINATING])
 
     def _name(self, kernel: Kernel) -> str:
         sizes = "x".join(map(str, self.program.values[kernel.writes[0]].shape)) if kernel.writes else ""

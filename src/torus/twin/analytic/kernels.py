@@ -210,7 +210,7 @@ class Grouping:
         return user.name in LIGHT and prod(self.values[user.results[0]].shape) == prod(self.values[index].shape)
 
     def _used_up(self, index: int) -> bool:
-        """Whether all that is made of a value are a few results of its size: a gradient's are its parameter's update."""
+        """Whether all that is made of a value is a few results of its size, as a parameter's update of its gradient."""
         seen, queue = {index}, [index]
         while queue:
             current = queue.pop()
