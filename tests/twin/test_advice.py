@@ -68,11 +68,11 @@ def planned(case: Case, topology: Topology, mesh: str | None = None) -> Plan:
 class Sized:
     """A stand-in for a case: a batch and what is split over nothing."""
 
-    mesh: dict[str, int] = {}
     arguments = ()
 
     def __init__(self, batch: int) -> None:
         self.batch = batch
+        self.mesh: dict[str, int] = {}
 
     def with_batch(self, batch: int) -> Sized:
         return Sized(batch)

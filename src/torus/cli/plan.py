@@ -26,7 +26,7 @@ compiler's result for each distinct block, within --budget; exact, from that for
 or --exact asks. The compiler runs on this machine (pip install "torus[tpu]"); no TPU is needed. What it made is kept.
 
   torus plan minilm --topology v6e:1x1 --step train
-  torus plan llama-3-8b-lora --topology tpu7x:4x8x8 --mesh data=512 --sharding fsdp --step train --advice --html plan.html
+  torus plan llama-3-8b-lora --topology tpu7x:4x8x8 --mesh fsdp=512 --batch 512 --step train --html plan.html
 
 The exit status is 0 where the step fits, 1 where it does not, 2 for errors.
 """
@@ -43,8 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     step = "inference, or forward, backward and update (default: forward)"
     parser.add_argument("--step", choices=("forward", "train"), default="forward", help=step)
     where = parser.add_argument_group("where it is to run")
-    where.add_argument("--topology", metavar="T", required=True, help="such as v6e:1x1, v6e:2x2, v5p:2x2x1, tpu7x:4x8x8")
-    where.add_argument("--mesh", metavar="AXES", help="devices by axes: data=4 or data=2,model=2 (default: all are data)")
+    where.add_argument(
+        "--topology", metavar="T", required=True, help="such as v6e:1x1, v6e:2x2, v5p:2x2x1, tpu7x:4x8x8"
+    )
+    where.add_argument(
+        "--mesh", metavar="AXES", help="devices by axes: data=4 or data=2,model=2 (default: all are data)"
+    )
     split = "data: the batch is; fsdp: parameters too; tensor: layers are (default: data)"
     where.add_argument("--sharding", choices=("data", "fsdp", "tensor"), default="data", help=f"what is split: {split}")
     precision = "of float32 products (default: that of torch.tpu.precision)"

@@ -62,6 +62,12 @@ class Case:
         other.__dict__.update(traced=self.traced, _lowered=self._lowered)
         return other
 
+    @property
+    def has_values(self) -> bool:
+        """Whether parameters and inputs have memory, so that the model can run."""
+        held = list(self.fn.parameters()) if isinstance(self.fn, torch.nn.Module) else []
+        return not any(t.is_meta for t in (*held, *_tensors(self.inputs)))
+
     # The batch
 
     @property
@@ -150,9 +156,7 @@ def repeated_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
 def _checkpointed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     from torch.utils.checkpoint import checkpoint
 
-    return checkpoint(
-        forward, *args, use_reentrant=False, preserve_rng_state=False, determinism_check="none", **kwargs
-    )
+    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, determinism_check="none", **kwargs)
 
 
 def mesh_for(topology: Topology, like: Mapping[str, int]) -> dict[str, int] | None:

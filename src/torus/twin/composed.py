@@ -83,9 +83,7 @@ class _Figures:
         try:
             if left <= 0 and not self.compiler.is_known(step.text, options=self.options):
                 raise CompileTimeout("the budget has ended")
-            compiled = self.compiler.compile(
-                step.text, options=self.options, timeout=max(left, 1.0), executable=False
-            )
+            compiled = self.compiler.compile(step.text, options=self.options, timeout=max(left, 1.0), executable=False)
         except CompileTimeout:
             from torus.twin.analytic import estimate
 

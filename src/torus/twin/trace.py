@@ -119,13 +119,13 @@ class _Program:
         leaves = [next(left) if isinstance(x, torch.Tensor) else x for x in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
         notes, gradients = Notes(self.model), ()
-        with notes, torch.device("tpu"), torch.set_grad_enabled(self.train):
-            with self._reparametrized(held):  # in the backward pass too, where checkpoints call modules again
-                outputs = self.loss(self.fn, *args, **kwargs) if self.train else self.fn(*args, **kwargs)
-                if self.train:
-                    total = pytree.tree_leaves(outputs)[0]
-                    with notes.backward(total), torch.no_grad():
-                        gradients = torch.autograd.grad(total, parameters, allow_unused=True)
+        # Checkpoints call modules in the backward pass too.
+        with notes, torch.device("tpu"), torch.set_grad_enabled(self.train), self._reparametrized(held):
+            outputs = self.loss(self.fn, *args, **kwargs) if self.train else self.fn(*args, **kwargs)
+            if self.train:
+                total = pytree.tree_leaves(outputs)[0]
+                with notes.backward(total), torch.no_grad():
+                    gradients = torch.autograd.grad(total, parameters, allow_unused=True)
         return self._results(outputs, gradients, held)
 
     @contextmanager

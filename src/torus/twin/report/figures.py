@@ -10,6 +10,7 @@ from torus.explain.report.drawing import LINE, SOFT, Box, Drawing, Label, Lines
 from torus.twin.report.words import binary
 
 if TYPE_CHECKING:
+    from torus.twin.estimate import Memory
     from torus.twin.plan import Plan
     from torus.twin.scaling import Curve, Kind
 
@@ -24,7 +25,7 @@ def memory(plan: Plan) -> Drawing:
     """A bar for each certainty: what the peak is made of, beside the capacity of a device."""
     capacity = plan.topology.chip.hbm_bytes
     found = plan.estimates
-    reach = 1.06 * max([capacity, *(e.memory.peak for e in found.values())])
+    reach = 1.12 * max([capacity, *(e.memory.peak for e in found.values())])
     drawing = Drawing(WIDTH, ROW * len(found) + 46)
 
     def across(count: float) -> float:
@@ -36,7 +37,8 @@ def memory(plan: Plan) -> Drawing:
         for size, colour in _parts(estimate.memory):
             drawing.add(Box(across(start), y, max(0.0, across(start + size) - across(start)), 22, colour))
             start += size
-        drawing.add(Label(across(estimate.memory.peak) + 6, y + 16, binary(estimate.memory.peak), 12, SOFT))
+        end = across(max(estimate.memory.peak, capacity if estimate.memory.peak > 0.85 * capacity else 0))
+        drawing.add(Label(end + 6, y + 16, binary(estimate.memory.peak), 12, SOFT))
     end = 22 + ROW * len(found)
     drawing.add(
         Lines([(across(capacity), 14), (across(capacity), end)], _RED, 2),
@@ -48,9 +50,9 @@ def memory(plan: Plan) -> Drawing:
     return drawing
 
 
-def _parts(memory: object) -> list[tuple[float, str]]:
+def _parts(memory: Memory) -> list[tuple[float, str]]:
     """Sizes and colours whose sum is the peak: it has the arguments, and of the rest what it has room for."""
-    left, found = getattr(memory, "peak"), []
+    left, found = memory.peak, []
     for name, colour in _PARTS:
         size = min(left, getattr(memory, name))
         found.append((size, colour))
@@ -73,7 +75,9 @@ def efficiency(curves: Sequence[Curve], kind: Kind) -> Drawing:
 
     for tenth in range(0, int(top * 10) + 1, 2 if top < 2 else 5):
         y = down(tenth / 10)
-        drawing.add(Lines([(LEFT, y), (PLOT - RIGHT, y)], LINE), Label(LEFT - 6, y + 4, f"{10 * tenth} %", 12, SOFT, "end"))
+        drawing.add(
+            Lines([(LEFT, y), (PLOT - RIGHT, y)], LINE), Label(LEFT - 6, y + 4, f"{10 * tenth} %", 12, SOFT, "end")
+        )
     for count in chips:
         drawing.add(Label(across(count), HEIGHT - BOTTOM + 16, f"{count}", 12, SOFT, "middle"))
     for place, curve in enumerate(chosen):
@@ -81,7 +85,11 @@ def efficiency(curves: Sequence[Curve], kind: Kind) -> Drawing:
         bare = [(across(p.topology.chips), down(p.efficiency_without_overlap)) for p in curve.points]
         points = [(across(p.topology.chips), down(p.efficiency)) for p in curve.points]
         drawing.add(Lines(bare, colour, 0.8), Lines(points, colour, 2.2))
-        drawing.add(*(Box(x - 2.5, y - 2.5, 5, 5, colour if p.fits else _RED) for (x, y), p in zip(points, curve.points)))
-        drawing.add(Box(LEFT + 90 * place, 6, 11, 11, colour), Label(LEFT + 90 * place + 16, 16, curve.sharding, 12, SOFT))
+        drawing.add(
+            *(Box(x - 2.5, y - 2.5, 5, 5, colour if p.fits else _RED) for (x, y), p in zip(points, curve.points))
+        )
+        drawing.add(
+            Box(LEFT + 90 * place, 6, 11, 11, colour), Label(LEFT + 90 * place + 16, 16, curve.sharding, 12, SOFT)
+        )
     drawing.add(Label((LEFT + PLOT - RIGHT) / 2, HEIGHT - 8, "chips", 12, SOFT, "middle"))
     return drawing
