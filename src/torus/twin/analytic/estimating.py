@@ -62,6 +62,9 @@ class _Program:
     narrow: set[int] = field(default_factory=set)
     """Arrays of float32 that are stored in bfloat16."""
 
+    def __post_init__(self) -> None:
+        self.integers = loops.integers(self.program.main)
+
     def region(self, region: Region) -> tuple[list[Kernel], float]:
         """Kernels of a region in their order, and the work of elementwise ops, which are spread over them."""
         grouping = Grouping(self.program, region)
@@ -76,7 +79,7 @@ class _Program:
 
     def _nested(self, kernel: Kernel) -> float:
         """Cost of a loop's or branch's regions, put into its kernel."""
-        times, known = loops.trips(kernel.op, self.program)
+        times, known = loops.trips(kernel.op, self.integers)
         if not known:
             self.notes["A loop whose number of rounds is not in the program counts as one round."] = None
         traffic, work = [], []
