@@ -187,7 +187,7 @@ def _finish(op: Op, rest: str, names: _Names) -> None:
     if cut >= 0:
         # A name; with numbers behind it, it is a file and line of the text.
         places = [name for name, line in _PLACE.findall(signature, cut) if not line]
-        op.place = places[-1] if places else ""
+        op.place = _unescaped(places[-1]) if places else ""
         signature = signature[:cut]
     if not op.results:
         return
@@ -198,6 +198,13 @@ def _finish(op: Op, rest: str, names: _Names) -> None:
         value.shape, value.dtype = _type(types[position])
         if position < len(specs):
             value.spec = specs[position]
+
+
+@lru_cache(maxsize=65536)
+def _unescaped(name: str) -> str:
+    """MLIR writes bytes other than printable ASCII as two hexadecimal digits."""
+    found = re.sub(rb"\\([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), name.encode())
+    return found.replace(b"\\\\", b"\\").decode(errors="replace")
 
 
 @lru_cache(maxsize=65536)

@@ -10,6 +10,7 @@ from typing import Literal
 from torus.twin import constants
 from torus.twin import module as modules
 from torus.twin.analytic import fast_memory, liveness, loops, waste
+from torus.twin.analytic.flops import dimensions
 from torus.twin.analytic.kernels import COLLECTIVES, MATRIX, Grouping, Kernel
 from torus.twin.analytic.partition import Partition
 from torus.twin.analytic.tiling import padded
@@ -62,6 +63,11 @@ class _Program:
     narrow: set[int] = field(default_factory=set)
     """Arrays of float32 that are stored in bfloat16."""
 
+    def __post_init__(self) -> None:
+        self.integers = loops.integers(self.program.main)
+        self.images = _images(self.program)
+        self.held = {*self.program.main.arguments, *self.program.main.returns}
+
     def region(self, region: Region) -> tuple[list[Kernel], float]:
         """Kernels of a region in their order, and the work of elementwise ops, which are spread over them."""
         grouping = Grouping(self.program, region)
@@ -76,7 +82,7 @@ class _Program:
 
     def _nested(self, kernel: Kernel) -> float:
         """Cost of a loop's or branch's regions, put into its kernel."""
-        times, known = loops.trips(kernel.op, self.program)
+        times, known = loops.trips(kernel.op, self.integers)
         if not known:
             self.notes["A loop whose number of rounds is not in the program counts as one round."] = None
         traffic, work = [], []
@@ -93,7 +99,8 @@ class _Program:
 
     def size(self, index: int) -> int:
         value = self.program.values[index]
-        return padded(value.shape, "bf16" if index in self.narrow else value.dtype)
+        dtype = "bf16" if index in self.narrow else value.dtype
+        return padded(value.shape, dtype, () if index in self.held else self.images.get(value.shape, ()))
 
     def bytes(self, kernel: Kernel) -> float:
         """Bytes that a kernel reads from memory and writes to it."""
@@ -144,6 +151,16 @@ class _Program:
     def _name(self, kernel: Kernel) -> str:
         sizes = "x".join(map(str, self.program.values[kernel.writes[0]].shape)) if kernel.writes else ""
         return f"{kernel.op.name} {sizes}".strip()
+
+
+def _images(program: Module) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """For the shape of each array of a convolution its batch and feature dimensions, which then come last."""
+    found = {}
+    for op in program.main.ops:
+        if op.name == "convolution" and (dims := dimensions(op)):
+            for index, name in zip((*op.operands, *op.results), dims, strict=True):
+                found[program.values[index].shape] = dims[name][0]
+    return found
 
 
 def _memory(step: Step, program: Module, kernels: list[Kernel], size: Callable[[int], int], family: str) -> Memory:
