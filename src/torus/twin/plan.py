@@ -206,10 +206,12 @@ class Planner:
         mesh: str | Mapping[str, int] | None = None,
         progress: Progress | None = None,
     ) -> None:
+        from torus.twin.sharding import roles
+
         place = topology if isinstance(topology, Topology) else Topology.parse(topology)
         self.case = replace(case, mesh=_axes(mesh, place))
         self.progress = progress or (lambda words: None)
-        sharding = case.sharding if isinstance(case.sharding, str) else "own"
+        sharding = ", ".join(dict.fromkeys(roles(self.case.mesh, case.sharding).values()))
         self.plan = Plan(
             case.name or getattr(case.fn, "__name__", type(case.fn).__name__),
             case.step,
