@@ -1,4 +1,4 @@
-"""A step cut into blocks where its modules meet: a layer's forward pass, its backward pass, the update of its parameters.
+"""A step cut into blocks where its modules meet: a layer's forward pass, its backward pass, its parameters' update.
 
 Each block is a step of its own, over the values that enter it, split as Shardy splits them in the whole step. Layers of
 equal content give equal text, whatever their names are.
@@ -159,7 +159,7 @@ class Cut:
         values = self.module.values
         aliases = {self.reuses[v]: i for i, v in enumerate(leaves) if self.reuses.get(v) in gone}
         text = _Printer(self.module, self.step.mesh).module(ops, enters, leaves, aliases)
-        known = {v: a for v, a in zip(self.arguments, self.step.arguments, strict=True)}
+        known = dict(zip(self.arguments, self.step.arguments, strict=True))
 
         def argument(name: str, v: int, donated: bool = False) -> Argument:
             value = values[v]

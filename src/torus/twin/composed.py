@@ -33,8 +33,8 @@ def compose(
     budget: seconds for the compiler. The blocks that it does not get to have their figures from the analytic model,
     which a note says. options: the compiler's.
 
-    Raises CompilerMissing, and CompileError for what the compiler refuses: DoesNotFit for a block that needs more memory
-    than there is.
+    Raises CompilerMissing, and CompileError for what the compiler refuses: DoesNotFit for a block that needs more
+    memory than there is.
     """
     cut = Cut(step)
     known = _Figures(cut, topology, compiler, time.perf_counter() + budget, progress, dict(options or {}))
@@ -45,14 +45,16 @@ def compose(
         notes.append(
             f"{known.guessed} of {len(known.of)} kinds of blocks have analytic figures: the budget ended before them."
         )
-    times = [p.compiler_seconds for p in parts]
+    times = [t for p in parts if (t := p.compiler_seconds) is not None and t >= 0]  # below 0: not known
+    local = [t for p in parts if (t := p.local_seconds) is not None]
     return Estimate(
         certainty="composed",
         memory=memory,
         flops=sum(p.flops for p in parts),
         bytes=sum(p.bytes for p in parts),
         roofline_seconds=sum(p.roofline_seconds for p in parts),
-        compiler_seconds=sum(t for t in times if t is not None) if None not in times else None,
+        local_seconds=sum(local) if len(local) == len(parts) else None,
+        compiler_seconds=sum(times) if len(times) == len(parts) else None,
         collectives=_collectives(parts),
         programs=len(known.of),
         compile_seconds=sum(p.compile_seconds for p in known.of.values()),
