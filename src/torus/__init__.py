@@ -45,9 +45,12 @@ def _autoload() -> None:
 
 
 def _is_command() -> bool:
-    """Whether this process is the command `torus`: most of it needs no PyTorch, which takes seconds to import."""
+    """Whether this process is the command `torus`: most of it needs no PyTorch, which takes seconds to import. The TPU
+    compiler's process needs none at all.
+    """
     first, *_ = [*sys.orig_argv[1:2], ""]
-    return os.path.basename(first) == "torus" or sys.orig_argv[1:3] == ["-m", "torus"]
+    modules = (["-m", "torus"], ["-m", "torus.twin.compiler.worker"])
+    return os.path.basename(first) == "torus" or sys.orig_argv[1:3] in modules
 
 
 if importlib.util.find_spec("torch") is not None and not _is_command():

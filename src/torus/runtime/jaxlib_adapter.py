@@ -106,6 +106,18 @@ def plugin_devices(platform: str) -> list[Any]:
     return list(jax_module.load().local_devices(backend=platform))
 
 
+def tpu_topology(name: str) -> list[Any]:
+    """The devices of a TPU topology such as ``"v6e:2x2"``, which programs can be compiled for and which need not exist.
+
+    Loads libtpu into this process, for good. Raises RuntimeError for a topology that it does not know.
+    """
+    if not xla_client.pjrt_plugin_loaded("tpu"):
+        xla_client.load_pjrt_plugin_dynamically("tpu", importlib.import_module("libtpu").get_library_path())
+    if not xla_client.pjrt_plugin_initialized("tpu"):
+        xla_client.initialize_pjrt_plugin("tpu")
+    return list(xla_client.make_tfrt_tpu_c_api_device_topology(name)._make_compile_only_devices())
+
+
 def device_kind(device: Any) -> str:
     """``"XLA:CPU host"``, or what the runtime calls the chip."""
     return "XLA:CPU host" if device.platform == "cpu" else str(device.device_kind)
@@ -161,6 +173,32 @@ def compile(stablehlo: str | bytes, device: Any, options: dict[str, Any]) -> Any
     return device.client.compile_and_load(stablehlo, _jax.DeviceList((device,)), _compile_options(device, options))
 
 
+def compile_ahead(stablehlo: str | bytes, devices: Sequence[Any], options: dict[str, Any]) -> Any:
+    """Compile a StableHLO module for the first of the `devices` of a topology, as many as it is partitioned for.
+
+    Shardy partitions it, by its annotations. What comes back can be looked at and serialized, not run.
+    """
+    with parsing() as ir:
+        module = ir.Module.parse(stablehlo)
+        partitions = module.operation.attributes
+        count = ir.IntegerAttr(partitions["mhlo.num_partitions"]).value if "mhlo.num_partitions" in partitions else 1
+        if count > len(devices):
+            raise ValueError(f"the program is for {count} devices, and the topology has {len(devices)}")
+        chosen = tuple(devices[:count])
+        given = _compile_options(chosen[0], options) if count == 1 else _partitioning_options(chosen, options)
+        return chosen[0].client.compile(module, _jax.DeviceList(chosen), given)
+
+
+def _partitioning_options(devices: Sequence[Any], options: dict[str, Any]) -> Any:
+    result = xla_client.CompileOptions()
+    result.num_replicas, result.num_partitions = 1, len(devices)
+    result.device_assignment = xla_client.DeviceAssignment.create(np.array([[d.id for d in devices]], np.int32))
+    result.executable_build_options.use_spmd_partitioning = True
+    result.executable_build_options.use_shardy_partitioner = True
+    result.env_option_overrides = list(options.items())
+    return result
+
+
 def _compile_options(device: Any, options: dict[str, Any]) -> Any:
     result = xla_client.CompileOptions()
     result.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]], np.int32))
@@ -189,13 +227,48 @@ def portable_artifact(stablehlo: str) -> bytes:
 def parsing() -> Iterator[Any]:
     """A compiler context of its own, in which StableHLO can be read; gives `jaxlib.mlir.ir`."""
     ir = importlib.import_module("jaxlib.mlir.ir")
-    context = ir.Context()
-    for name in ("func", "stablehlo", "chlo"):
+    context, registry = ir.Context(), ir.DialectRegistry()
+    importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").register_dialects(registry)  # "func" is one
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    for name in ("func", "stablehlo", "chlo", "sdy"):
         dialect = importlib.import_module(f"jaxlib.mlir.dialects.{name}")
         if hasattr(dialect, "register_dialect"):
             dialect.register_dialect(context)
     with context, ir.Location.unknown(context):
         yield ir
+
+
+def inline_calls(module: Any) -> None:
+    """Put the bodies of functions in the place of calls; the main function of a module is then all there is of it."""
+    ir = importlib.import_module("jaxlib.mlir.ir")
+    inlined = importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").inlined_func_call
+    functions = {str(op.name.value): op.operation for op in module.body.operations if "function_type" in op.attributes}
+    main = functions.pop("main")
+    calls: list[Any] = []
+
+    def note(op: Any) -> Any:
+        if op.name == "func.call":
+            calls.append(op)
+        return ir.WalkResult.ADVANCE
+
+    main.walk(note)
+    while calls:
+        for call in calls:
+            with ir.InsertionPoint(call):
+                results = inlined(functions[call.attributes["callee"].value], list(call.operands), call.location)
+            for old, new in zip(call.results, results, strict=True):
+                old.replace_all_uses_with(new)
+            call.erase()
+        calls.clear()
+        main.walk(note)
+    for function in functions.values():
+        function.erase()
+
+
+def run_passes(module: Any, pipeline: str) -> None:
+    """Run passes over a module, inside of `parsing`: ``"builtin.module(inline,cse)"``."""
+    importlib.import_module("jaxlib.mlir.passmanager").PassManager.parse(pipeline).run(module.operation)
 
 
 def read_artifact(artifact: bytes) -> Any:
@@ -250,6 +323,13 @@ def memory_of(executable: Any) -> dict[str, int]:
         return {}
     names = {"arguments": "argument", "results": "output", "temporaries": "temp", "reused": "alias"}
     return {name: int(getattr(stats, f"{field}_size_in_bytes")) for name, field in names.items()}
+
+
+def memory_analysis(executable: Any) -> dict[str, int]:
+    """What the compiler says of an executable's memory in bytes, by its own names: ``"temp_size_in_bytes"``."""
+    stats = executable.get_compiled_memory_stats()
+    found = {name: getattr(stats, name) for name in dir(stats) if name.endswith("_in_bytes")}
+    return {name: int(value) for name, value in found.items()}
 
 
 def cost_of(executable: Any) -> dict[str, float]:

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax._src import core, sharding_impls
 from jax._src import linear_util as lu
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lib.mlir import ir
+from jax._src.lib.mlir.dialects import sdy
 
 from torus.runtime import client
 from torus.runtime.jaxlib_adapter import Aval, dtype
+from torus.runtime.target import target
 
 _CONTEXT_BYTES = 16 << 20
 """A compiler context keeps the constants of every program made in it; it is replaced after this much program text."""
@@ -64,7 +66,13 @@ def lower(fn: Callable[..., Any], avals: Sequence[Aval], device_index: int = 0) 
     The text names neither functions nor source lines of `fn`, so equal programs have equal text. Raises ValueError for
     a program with side effects or callbacks, and whatever `fn` raises.
     """
-    return lower_for(client.device(device_index), fn, avals)
+    return lower_for(_device(device_index), fn, avals)
+
+
+def _device(device_index: int) -> Any:
+    """What programs of a device index are made for."""
+    made_for = target()
+    return client.device(device_index) if made_for is None else _Ahead(made_for.platform)
 
 
 def lower_for(device: Any, fn: Callable[..., Any], avals: Sequence[Aval]) -> tuple[str, list[Aval]]:
@@ -74,6 +82,21 @@ def lower_for(device: Any, fn: Callable[..., Any], avals: Sequence[Aval]) -> tup
         jaxpr = _trace(fn, shaped)
         outs = [(tuple(out.shape), str(out.dtype)) for out in jaxpr.out_avals]
         return _module(jaxpr, shaped, device), outs
+
+
+class _Ahead(NamedTuple):
+    """Stands for a device that is not here; it is its own client."""
+
+    platform: str
+
+    @property
+    def client(self) -> Any:
+        return self
+
+
+def lower_ahead(platform: str, fn: Callable[..., Any], avals: Sequence[Aval]) -> tuple[str, list[Aval]]:
+    """`lower` for a platform of which no device need be here: the same text as with one."""
+    return lower_for(_Ahead(platform), fn, avals)
 
 
 def lower_any_size(
@@ -87,7 +110,7 @@ def lower_any_size(
     `limits` are what is known of them, such as ``"batch <= 64"``; they are at least 1. `specialize` makes a program of
     the text's portable artifact. Raises what `fn` raises where it must know a size.
     """
-    device = client.device(device_index)
+    device = _device(device_index)
     with _pinned_configuration():
         scope = jax.export.SymbolicScope(limits)
         shapes = [jax.export.symbolic_shape(",".join(map(str, sizes)), scope=scope) for sizes, _ in avals]
@@ -139,3 +162,80 @@ def _module(jaxpr: Any, avals: list[Any], device: Any) -> str:
     text = str(context.module)
     _compiler.bytes += len(text)
     return text
+
+
+def lower_sharded(
+    fn: Callable[..., Any],
+    avals: Sequence[Aval],
+    *,
+    platform: str,
+    mesh: Mapping[str, int],
+    specs: Sequence[Sequence[Sequence[str]]],
+    result_specs: Sequence[Sequence[Sequence[str]] | None],
+    donated: Sequence[bool],
+    later: tuple[Sequence[bool], Sequence[bool]],
+) -> tuple[str, list[Aval], list[str]]:
+    """`lower` for a platform of which no device is here, split over a mesh {axis: size} by Shardy's annotations.
+
+    specs: for each argument and each of its dimensions the axes over which it is split; `()` for a whole one.
+    result_specs: the same for each result, or None where the compiler may choose. donated: arguments whose memory a
+    result may take. later: arguments and results whose splitting yields where that of the others says something else:
+    weights, which are gathered for a part of the batch. The third result has the name scope of each op of the main
+    function.
+    """
+    with _pinned_configuration():
+        grid = jax.sharding.AbstractMesh(tuple(mesh.values()), tuple(mesh)) if mesh else None
+
+        def sharding(spec: Sequence[Sequence[str]] | None) -> Any:
+            if grid is None or spec is None:
+                return None
+            return jax.sharding.NamedSharding(grid, jax.sharding.PartitionSpec(*(tuple(axes) or None for axes in spec)))
+
+        def torus(*arrays: Any) -> tuple[Any, ...]:
+            return tuple(fn(*arrays))
+
+        given = [
+            jax.ShapeDtypeStruct(shape, dtype(name), sharding=sharding(spec))
+            for (shape, name), spec in zip(avals, specs, strict=True)
+        ]
+        jitted = jax.jit(
+            torus,
+            donate_argnums=tuple(i for i, free in enumerate(donated) if free),
+            keep_unused=True,
+            out_shardings=tuple(map(sharding, result_specs)) if grid is not None else None,
+        )
+        traced = jitted.trace(*given)
+        with jax.default_device(client.device(0)):  # or JAX would start every platform that is installed, libtpu too
+            module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
+        outs = [(tuple(out.shape), str(out.dtype)) for out in jax.tree.leaves(traced.out_info)]
+        with module.context:
+            main = ir.SymbolTable(module.operation)["main"]
+            places = [_scope(op.location) for op in main.regions[0].blocks[0].operations]
+            for name, which in zip(("arg_attrs", "res_attrs"), later):
+                if grid is not None and any(which):
+                    main.attributes[name] = _yielding(main.attributes[name], which)
+            module.operation.attributes["sym_name"] = ir.StringAttr.get("torus")
+            return module.operation.get_asm(enable_debug_info=False), outs, places
+
+
+def _yielding(attributes: Any, which: Sequence[bool]) -> Any:
+    """Attributes of arguments or results, the shardings of some with Shardy's second priority."""
+    found = []
+    for each, later in zip(attributes, which, strict=True):
+        named = {one.name: one.attr for one in each}
+        if later and "sdy.sharding" in named:
+            old = sdy.TensorShardingAttr(named["sdy.sharding"])
+            dimensions = [sdy.DimensionShardingAttr(dimension) for dimension in old.dimension_shardings]
+            named["sdy.sharding"] = sdy.TensorShardingAttr.get(
+                old.mesh_or_ref,
+                [sdy.DimensionShardingAttr.get(d.axes, d.is_closed, 1 if len(d.axes) else None) for d in dimensions],
+            )
+        found.append(ir.DictAttr.get(named))
+    return ir.ArrayAttr.get(found)
+
+
+def _scope(location: Any) -> str:
+    """The name scope in a location such as ``"jit(torus)/layers.0/jit(torus_op)"``, without what JAX adds to it."""
+    name = location.name_str if isinstance(location, ir.NameLoc) else ""
+    parts = name.split("/")[:-1]
+    return "/".join(part for part in parts if not part.startswith(("jit(", "transpose(")))

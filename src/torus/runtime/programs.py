@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torus import settings
-from torus.runtime import client, forks, keys, misses
+from torus.runtime import client, forks, hlo_memory, keys, misses
 from torus.runtime.cache_errors import CacheMiss, CacheWarning
 from torus.runtime.counting import Counters, counters
 from torus.runtime.disk_cache import DiskCache
@@ -26,6 +26,7 @@ from torus.runtime.entry import Entry
 from torus.runtime.object_cache import ObjectCache
 from torus.runtime.shared_tier import SharedTier, Warn
 from torus.runtime.stores import open_store
+from torus.runtime.target import target
 from torus.runtime.tiers import OpenShared, Tiers
 
 __all__ = [
@@ -65,6 +66,18 @@ class Program:
         device.
         """
         return list(self.execute(list(arrays)).consume_with_handlers(self.handlers))
+
+    def extra_bytes(self, temporaries: bool = False) -> int:
+        """The memory that a run needs beside its arguments: results that take over none of theirs, and temporaries.
+
+        `temporaries`: work them out where the runtime, as XLA:CPU, does not say how much they take.
+        """
+        from torus.runtime import jaxlib_adapter as adapter
+
+        said = adapter.extra_bytes(self.executable)
+        if temporaries and not adapter.memory_of(self.executable).get("temporaries"):
+            return said + hlo_memory.temporary_bytes(adapter.optimized_hlo(self.executable))
+        return said
 
     def __repr__(self) -> str:
         return f"<Program {self.key[:12]} on tpu:{self.device_index}, results {self.out_avals}>"
@@ -262,6 +275,8 @@ class ProgramCache:
 
     def _kept(self, key: str, device_index: int, nearby: bool = False) -> Program | None:
         """The program from the disk or, unless `nearby`, the shared store."""
+        if target() is not None:
+            return None  # what is kept does not run here
         started = time.perf_counter()
         found = self.tiers.load(key, lambda entry: _revive(key, entry, device_index), nearby)
         if found is None:
@@ -288,7 +303,10 @@ class ProgramCache:
         record = self._missed(key, components, stablehlo, {"out_avals": list(out_avals), "options": options})
         started = time.perf_counter()
         program = Program(
-            key, adapter.compile(stablehlo, client.device(device_index), options), out_avals, device_index
+            key,
+            adapter.compile(stablehlo, client.device(device_index), options if target() is None else {}),
+            out_avals,
+            device_index,
         )
         seconds = time.perf_counter() - started
         with self._lock:
@@ -302,20 +320,32 @@ class ProgramCache:
         about = {"compile_seconds": round(seconds, 6), "summary": record["summary"], "created": record["time"]}
         kernels = adapter.needs_kernels(stablehlo)
         if keep:
-            self._save(program, about | {"components": components, "out_avals": program.out_avals, "kernels": kernels})
+            self._save(
+                program,
+                stablehlo,
+                options,
+                about | {"components": components, "out_avals": program.out_avals, "kernels": kernels},
+            )
         return program
 
-    def _save(self, program: Program, header: dict[str, Any]) -> None:
-        from torus.runtime import jaxlib_adapter as adapter
-
+    def _save(self, program: Program, stablehlo: str | bytes, options: dict[str, Any], header: dict[str, Any]) -> None:
         if not self.tiers.keeps:
             return
         try:
-            payload = adapter.serialize(program.executable)
+            payload = self._payload(program, stablehlo, options)
         except Exception as error:
-            self.tiers.warn("serialize", f"compiled programs of this platform cannot be kept on disk: {error}")
+            which = "compiled programs of this platform" if target() is None else f"a program ({header['summary']})"
+            about = "serialize" if target() is None else program.key
+            self.tiers.warn(about, f"{which} cannot be kept on disk: {error}")
             return
         self.tiers.store(program.key, header, payload)
+
+    def _payload(self, program: Program, stablehlo: str | bytes, options: dict[str, Any]) -> bytes:
+        """The executable that is kept: another one than that which runs here, where programs have a target."""
+        from torus.runtime import jaxlib_adapter as adapter
+
+        made_for = target()
+        return adapter.serialize(program.executable) if made_for is None else made_for.compile(stablehlo, options)
 
     # Misses
 
@@ -351,7 +381,9 @@ class ProgramCache:
     def _environment(self, device_index: int) -> keys.Components:
         shared = self._shared.get(device_index)
         if shared is None:
-            shared = self._shared[device_index] = keys.environment(client.device(device_index))
+            made_for = target()
+            shared = keys.environment(client.device(device_index)) if made_for is None else made_for.components
+            self._shared[device_index] = shared
         return shared
 
     def explain(self) -> list[dict[str, Any]]:

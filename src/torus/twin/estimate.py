@@ -49,6 +49,8 @@ class OpCost:
     bytes: float
     seconds: float
     """The longer of its arithmetic and its memory traffic at the chip's peaks: a lower bound."""
+    by: Literal["kind", "place"] = "kind"
+    """What `name` says. The same op counts in a row of each."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,9 @@ class Estimate:
     bytes: float
     """Read from and written to HBM."""
     roofline_seconds: float
-    """Our bound: each op at the chip's peaks, and the collectives beside."""
+    """Our bound: each op at the chip's peaks, and the collectives beside: the longer of the two."""
+    local_seconds: float | None = None
+    """Of that the ops alone; None where it is not known."""
     compiler_seconds: float | None = None
     """The TPU compiler's own estimate; None where it was not asked or does not say."""
     collectives: tuple[Collective, ...] = ()
@@ -85,6 +89,11 @@ class Estimate:
     compile_seconds: float = 0.0
     notes: tuple[str, ...] = ()
     """What this estimate leaves out or assumes, in sentences."""
+
+    @property
+    def link_seconds(self) -> float:
+        """Of all collectives."""
+        return sum(collective.seconds for collective in self.collectives)
 
     @property
     def intensity(self) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
@@ -43,3 +44,11 @@ class Step:
     """Axis to size; empty for one device."""
     places: tuple[str, ...] = ()
     """For each op of the main function, where there are places: module path or source line that it came from."""
+
+    def resized(self, mesh: dict[str, int]) -> Step:
+        """The same program over a mesh with the same axes, of other sizes."""
+        axes = ", ".join(f'"{axis}"={size}' for axis, size in mesh.items())
+        line = f"sdy.mesh @mesh = <[{axes}]>"
+        text = re.sub(r"sdy\.mesh @mesh = <\[.*?\]>( \{.*\})?", line, self.text, count=1)
+        text = re.sub(r"mhlo\.num_partitions = \d+", f"mhlo.num_partitions = {prod(mesh.values())}", text, count=1)
+        return replace(self, text=text, mesh=dict(mesh))

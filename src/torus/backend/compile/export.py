@@ -31,6 +31,7 @@ from torus.backend.lowering.apply import Context, tracing
 from torus.backend.lowering.dtypes import to_name
 from torus.backend.lowering.lazy import jnp
 from torus.bundle import Bundle, BundleError, NewProgram, NewWeight, tree
+from torus.runtime import target
 
 _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "constant"}
 
@@ -216,7 +217,7 @@ class _Export:
 
     def _new_program(self, text: str, avals: Any, outs: Any, sizes: dict[str, int]) -> NewProgram:
         inputs = tuple(shape for shape, _ in avals[len(avals) - len(self.inputs) :])
-        return NewProgram(text, inputs, tuple(shape for shape, _ in outs), runtime.platform_name(), sizes)
+        return NewProgram(text, inputs, tuple(shape for shape, _ in outs), target.platform_name(), sizes)
 
     def _tensors(self) -> list[Any]:
         """The fake tensors of weights and inputs."""
@@ -229,7 +230,7 @@ class _Export:
         for fake, array in zip(self._tensors(), arrays):
             bindings.bind(fake, array.shape)
         precision = PRECISIONS[int(numerics.get_precision())]
-        with tracing(Context(precision, runtime.platform_name())):
+        with tracing(Context(precision, target.platform_name())):
             results = GraphFunction(self.source.graph_module, bindings)(*arguments)
         return [jnp.asarray(results[place]) for place in self.kept]
 

@@ -24,6 +24,7 @@ from torus.backend.eager.recipe import Recipe, convolution_options
 from torus.backend.eager.request import Request
 from torus.backend.eager.seam import GRAPH
 from torus.backend.lowering.registry import Rule
+from torus.runtime import target
 from torus.runtime.counting import counters
 from torus.runtime.programs import Program
 
@@ -110,9 +111,9 @@ def build_graph(key: bytes, request: Request, check_bounds: bool) -> tuple[Any, 
 def _recipe(program: GraphProgram, key: bytes, request: Request, check_bounds: bool) -> Recipe:
     bindings = program.bindings(request)
     promises = promised(program.results, bindings)
-    builder = Builder(request, program.rule(bindings), promises, runtime.platform_name(), check_bounds)
+    builder = Builder(request, program.rule(bindings), promises, target.platform_name(), check_bounds)
     text, out_avals = runtime.lower(builder.function, builder.avals, request.device)
-    options = numerics.compiler_options() | convolution_options(runtime.platform_name(), text)
+    options = numerics.compiler_options() | convolution_options(target.platform_name(), text)
     builder.plan.options = options | program.options.xla_options()
     text, builder.plan.donated = donate_written(text, builder.plan, request)
     if program.options.autotunes:

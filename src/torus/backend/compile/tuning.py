@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from torus import runtime
+from torus.runtime import target
 from torus.runtime.jaxlib_adapter import dtype
 from torus.runtime.programs import Aval, Program
 
@@ -32,7 +33,7 @@ def fastest(
     Raises what the compiler raises for `options` alone; a candidate that this compiler does not know is left out.
     """
     times: list[tuple[float, int]] = []
-    candidates = CANDIDATES.get(runtime.platform_name(), ({},))
+    candidates = CANDIDATES.get(target.platform_name(), ({},))
     for number, candidate in enumerate(candidates):
         try:
             program = compile_with(options | candidate)

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torus import _C, runtime
+from torus.backend.device import limit
 from torus.backend.eager import rehearsal
 from torus.backend.eager.compose import Composed, NodeSpec, compose
 from torus.backend.eager.recipe import convolution_options
 from torus.backend.eager.worker import Worker
+from torus.runtime import target
 from torus.runtime.programs import Aval, Program
 
 NEVER, BACKGROUND, FOREGROUND = range(3)
@@ -96,9 +98,7 @@ def _compile(segment: Segment) -> tuple[Program, bytes]:
 
 
 def _announce(number: int, program: Program, about: bytes) -> None:
-    from torus.runtime import jaxlib_adapter as adapter
-
-    extra_bytes = adapter.extra_bytes(program.executable)
+    extra_bytes = program.extra_bytes(temporaries=limit.is_set())
     if _worker.is_this_thread():
         rehearsal.run(program, about, extra_bytes)
     _C.fused_ready(number, program.execute, program.handlers, extra_bytes)
@@ -106,7 +106,7 @@ def _announce(number: int, program: Program, about: bytes) -> None:
 
 def _options(text: str) -> dict[str, Any]:
     """A fused program rounds where its ops would, whatever `allow_excess_precision` says, so that the modes agree."""
-    return {"xla_allow_excess_precision": False} | convolution_options(runtime.platform_name(), text)
+    return {"xla_allow_excess_precision": False} | convolution_options(target.platform_name(), text)
 
 
 _DTYPES = {"i1": "bool", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}

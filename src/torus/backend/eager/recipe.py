@@ -14,6 +14,7 @@ from torus import runtime
 from torus.backend.device import numerics
 from torus.backend.eager import written
 from torus.backend.eager.build import Plan
+from torus.runtime import target
 from torus.runtime.programs import Aval, Program
 
 # Numbers, their unpacking, and what only says how elements lie.
@@ -72,7 +73,7 @@ class Recipe:
         text = self.text
         options = self.plan.options
         if options is None:
-            options = compiler_options(runtime.platform_name(), text)
+            options = compiler_options(target.platform_name(), text)
         program = runtime.programs.get_or_compile(text, self.out_avals, self.device, options, keep)
         if keep:
             metadata = written.encode(self.plan, self._text, self.out_avals)

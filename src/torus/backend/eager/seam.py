@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from torus import _C, runtime, settings
 from torus.backend import lowering, rules
-from torus.backend.device import numerics
+from torus.backend.device import limit, numerics
 from torus.backend.device.events import elapsed_time, query_event, record_event, synchronize_event
+from torus.backend.device.memory import mem_get_info
 from torus.backend.eager import fuse as fusion
 from torus.backend.eager.build import Builder
 from torus.backend.eager.checks import raise_failed_checks
@@ -22,7 +24,7 @@ from torus.backend.eager.recipe import Recipe, cost_of
 from torus.backend.eager.report import flushed
 from torus.backend.eager.request import Request
 from torus.backend.lowering.registry import RULES
-from torus.runtime import host_memory, is_ready, prefetch
+from torus.runtime import host_memory, is_ready, prefetch, target
 
 GRAPH = "graph:"
 """How the names of compiled graphs begin."""
@@ -31,6 +33,7 @@ __all__ = [
     "build",
     "copy_to_device",
     "elapsed_time",
+    "extra_bytes",
     "flushed",
     "from_dlpack",
     "fuse",
@@ -42,6 +45,7 @@ __all__ = [
     "query_event",
     "raise_failed_checks",
     "record_event",
+    "refuse_memory",
     "report_fused_failure",
     "report_storm",
     "resize_bytes",
@@ -90,7 +94,7 @@ def _disk_key(signature: bytes) -> bytes:
 
 
 def _checks_bounds() -> bool:
-    return runtime.platform_name() == "cpu" or bool(settings.get("debug_checks"))
+    return target.platform_name() == "cpu" or bool(settings.get("debug_checks"))
 
 
 def pack_uploader(words: int, device: int) -> tuple[Any, tuple[Any, ...], int]:
@@ -98,8 +102,14 @@ def pack_uploader(words: int, device: int) -> tuple[Any, tuple[Any, ...], int]:
     return runtime.word_uploader(words, device)
 
 
+building: list[Callable[[Request, list[Any] | None], None]] = []
+"""Called with each op or graph that is built, and PyTorch's promises of its results."""
+
+
 def lookup(signature: bytes, device: int, lazy: bool) -> tuple[Any, ...] | None:
     """What the core must know of a signature that an earlier process met, or None. `lazy`: without its program."""
+    if building:
+        return None  # who asks to be told of what is built wants to be told of everything
     key = _disk_key(signature)
     try:
         if lazy:
@@ -116,11 +126,13 @@ def build(signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None,
     then runs the op on the CPU).
     """
     request = Request.from_core(fields)
+    for tell in building:
+        tell(request, promises)
     if request.rule.startswith(GRAPH):
         from torus.backend.compile.programs import build_graph
 
         return build_graph(_disk_key(signature), request, _checks_bounds())
-    builder = Builder(request, RULES[request.rule], promises, runtime.platform_name(), _checks_bounds())
+    builder = Builder(request, RULES[request.rule], promises, target.platform_name(), _checks_bounds())
     try:
         text, out_avals = runtime.lower(builder.function, builder.avals, request.device)
     except NotImplementedError:
@@ -143,6 +155,11 @@ def load(recipe: Recipe) -> tuple[Any, Any]:
     return program.execute, program.handlers
 
 
+def extra_bytes(recipe: Recipe) -> int:
+    """The memory that a run of a program needs beside its arguments."""
+    return recipe.program().extra_bytes(temporaries=True)
+
+
 def resize_bytes(array: Any, nbytes: int, device: int) -> Any:
     """The bytes of a storage's array cut or zero-padded to `nbytes`."""
     old = runtime.to_numpy(array).reshape(-1).view(np.uint8)
@@ -159,4 +176,9 @@ def synchronize(device: int) -> None:
 
 def memory_info(device: int) -> tuple[int, int]:
     """Free and total bytes of a device's memory."""
-    return runtime.memory_info(device)
+    return mem_get_info(device)
+
+
+def refuse_memory(device: int, nbytes: int, what: str) -> NoReturn:
+    """Raise for bytes that a limit forbids."""
+    limit.refuse(device, nbytes, what)
