@@ -72,8 +72,11 @@ def run(args: argparse.Namespace) -> int:
     if unknown:
         print(f"there is no {unknown[0]!r}; there are {', '.join(PLACES)}", file=sys.stderr)
         return 2
-    measured = [_measure(place, args) for place in dict.fromkeys(("cpu", *places))]
-    found = [asdict(row) for row in _with_errors(measured)]
+    figures = []
+    for place in dict.fromkeys(("cpu", *places)):
+        figures.append(_measure(place, args))
+        print(f"measured: {place}", file=sys.stderr)
+    found = [asdict(row) for row in _with_errors(figures)]
     print(table(found))
     for row in found:
         print(f"\n{row['place']}, where a warm call spends its time\n{top_table(row['top'])}")
