@@ -22,7 +22,7 @@ from torch import nn
 from torus.explain import explain
 
 torch.manual_seed(0)
-net = nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 3)).eval().to("tpu")
+net = nn.Sequential(nn.Linear(12, 512), nn.Tanh(), nn.Linear(512, 3)).eval().to("tpu")
 x, chosen = torch.randn(2, 12).to("tpu"), torch.tensor([2, 0]).to("tpu")
 
 def both(method, mode, **options):
@@ -33,7 +33,7 @@ def both(method, mode, **options):
     assert four.extras["sharding"] == "4 devices, as asked for"
     return four
 
-segments = torch.arange(32) // 2
+segments = torch.arange(512) // 32
 both("shapley_sampling", "fused", permutations=8, segments=segments)
 assert torch.tpu.max_memory_allocated(3) > sum(p.nbytes for p in net.parameters())
 both("kernel_shap", "strict", samples=64, segments=segments)
@@ -42,6 +42,23 @@ gc.collect()
 assert torch.tpu.memory_allocated(3) == 0, torch.tpu.memory_summary(3)
 found = explain(net, x, chosen, method="kernel_shap", samples=64, segments=segments, chunk=4, layer="1", devices="auto")
 assert "4 devices take" in found.extras["sharding"], found.extras
+
+# sixteen copies at once do not fit one device of this size, and fit four
+given = dict(method="kernel_shap", mode="strict", samples=64)
+torch.tpu.reset_peak_memory_stats()
+one = explain(net, x, chosen, chunk=4, **given)
+limit = torch.tpu.max_memory_allocated() * 5 // 4
+for index in range(4):
+    torch.tpu.set_memory_limit(limit, index)
+try:
+    explain(net, x, chosen, chunk=16, **given)
+except torch.OutOfMemoryError as error:
+    assert "of the limit of" in str(error)
+else:
+    raise AssertionError("sixteen copies fit one device")
+four = explain(net, x, chosen, chunk=4, devices=4, **given)
+assert torch.equal(one.attribution, four.attribution)
+assert all(torch.tpu.max_memory_allocated(index) <= limit for index in range(4))
 print("done")
 """
 
