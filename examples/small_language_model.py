@@ -1,6 +1,6 @@
-"""A causal language model of the size of a tenth of a billion parameters, with random weights, for ``torus explain bench``.
+"""A causal language model of a tenth of a billion parameters, with random weights, for ``torus explain bench``.
 
-    torus explain bench examples/small_language_model.py:hundred_million --layer model.model.embed_tokens \\
+    torus explain bench examples/small_language_model.py:hundred_million --layer model.model.embed_tokens
         --method captum:LayerIntegratedGradients --options '{"n_steps": 64, "internal_batch_size": 16}'
 
 Needs transformers; nothing is downloaded.
@@ -53,7 +53,7 @@ def hundred_million() -> tuple[LastLogits, torch.Tensor, int]:
 
 
 def tiny() -> tuple[LastLogits, torch.Tensor, int]:
-    """The same with 0.2 million parameters: seconds in the place of minutes."""
+    """The same with 0.13 million parameters: seconds in the place of minutes."""
     return made(
         vocab_size=500,
         hidden_size=64,
