@@ -91,7 +91,7 @@ def test_a_chat_by_sentences_with_a_gradient(
 
 def test_the_plan_runs_nothing(language_model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", language_model, "--text", "A bird sings", "--target", "!", *CPU, "--plan"]) == 0
-    assert capsys.readouterr().out.startswith("leave_one_out: 9 values in 1 call")
+    assert capsys.readouterr().out.startswith("feature_ablation: 9 values in 1 call")
 
 
 def test_a_class_by_its_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +129,7 @@ def test_an_image(factory: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--methods"]) == 0
-    assert "leave_one_out" in capsys.readouterr().out
+    assert "feature_ablation" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """``torus explain bench``: one attribution on the CPU and in each mode of the device, side by side.
 
 Each mode is measured in processes of its own: first calls with an empty cache and with a filled one, then repeated
-calls. The module has ``add_arguments(parser)`` and ``run(args)``, as subcommands have.
+calls, and one more under a profiler. The module has ``add_arguments(parser)`` and ``run(args)``, as subcommands have.
 """
 
 from __future__ import annotations
@@ -15,27 +15,38 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
+
+from torus.explain.measure import Cost, measured
 
 PLACES = ("cpu", "strict", "fused", "compiled")
 
 
 @dataclass
 class Measured:
-    """Times in seconds; programs, copies and memory of a warm call. The error is relative to the largest element."""
+    """Times in seconds; programs, copies and memory of a warm call. The error is relative to the largest element.
+
+    `processor` is the processor time of a warm call, which other work of the machine disturbs less. `top` has rows of
+    `torus.explain.profiled`.
+    """
 
     place: str
     first_empty: float
     first_filled: float
     warm: float
+    processor: float
     error: float
     programs: int | None
     host_reads: int | None
     host_writes: int | None
     peak_memory: int | None
+    top: list[dict[str, Any]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--method", default="captum:IntegratedGradients", help="a method, or captum:CLASS")
     parser.add_argument("--options", type=json.loads, default={}, metavar="JSON", help="options of the method")
+    parser.add_argument("--layer", metavar="NAME", help="explain what this module gives, as Captum's layer methods do")
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="warm calls, of which the median counts")
     parser.add_argument("--places", default=",".join(PLACES), help="some of " + ",".join(PLACES))
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
@@ -60,9 +72,14 @@ def run(args: argparse.Namespace) -> int:
     if unknown:
         print(f"there is no {unknown[0]!r}; there are {', '.join(PLACES)}", file=sys.stderr)
         return 2
-    measured = [_measure(place, args) for place in dict.fromkeys(("cpu", *places))]
-    found = [asdict(row) for row in _with_errors(measured)]
+    figures = []
+    for place in dict.fromkeys(("cpu", *places)):
+        figures.append(_measure(place, args))
+        print(f"measured: {place}", file=sys.stderr)
+    found = [asdict(row) for row in _with_errors(figures)]
     print(table(found))
+    for row in found:
+        print(f"\n{row['place']}, where a warm call spends its time\n{top_table(row['top'])}")
     if args.json:
         args.json.write_text(json.dumps({"model": args.model, "method": args.method, "places": found}, indent=1))
     return 0
@@ -75,16 +92,25 @@ def table(rows: list[dict[str, Any]]) -> str:
     def shown(name: str, value: Any) -> str:
         if value is None:
             return "-"
-        if name in ("first_empty", "first_filled", "warm"):
+        if name in ("first_empty", "first_filled", "warm", "processor"):
             return show_seconds(value)
         if name == "error":
             return f"{value:.1e}"
         return show_bytes(value) if name == "peak_memory" else str(value)
 
-    names = list(rows[0])
+    names = [name for name in rows[0] if name != "top"]
     lines = [[name.replace("_", " ") for name in names], *[[shown(n, row[n]) for n in names] for row in rows]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(names))]
     return "\n".join("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def top_table(rows: list[dict[str, Any]]) -> str:
+    """Rows of a profile as text."""
+    from torus.backend.device.amounts import show_seconds
+    from torus.cli.texts import table as lay_out
+
+    lines = [[show_seconds(row["seconds"]), str(row["calls"]), row["what"]] for row in rows]
+    return lay_out([["own time", "calls", "what"], *lines], right=(0, 1))
 
 
 def _with_errors(found: list[tuple[dict[str, Any], list[Any]]]) -> list[Measured]:
@@ -101,21 +127,19 @@ def _measure(place: str, args: argparse.Namespace) -> tuple[dict[str, Any], list
     with tempfile.TemporaryDirectory() as folder:
         empty = None if place == "cpu" else _process(place, args, Path(folder), 0)[0]
         filled, results = _process(place, args, Path(folder), args.repeat)
-    names = ("programs", "host_reads", "host_writes", "peak_memory")
+    names = ("warm", "processor", "programs", "host_reads", "host_writes", "peak_memory", "top")
     return {
         "place": place,
         "first_empty": (empty or filled)["first"],
         "first_filled": filled["first"],
-        "warm": filled["warm"],
         **{name: filled[name] for name in names},
     }, results
 
 
 def _process(place: str, args: argparse.Namespace, folder: Path, repeat: int) -> tuple[dict[str, Any], list[Any]]:
-    import torch
-
     results = folder / "results.pt"
-    asked = {"place": place, "model": args.model, "method": args.method, "options": args.options, "repeat": repeat}
+    asked = {name: getattr(args, name) for name in ("model", "method", "options", "layer")}
+    asked |= {"place": place, "repeat": repeat}
     environment = os.environ | {"TORUS_CACHE_DIR": str(folder / "cache"), "TORUS_MEASURED": json.dumps(asked)}
     command = [sys.executable, "-m", "torus.explain.bench", str(results)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -125,30 +149,64 @@ def _process(place: str, args: argparse.Namespace, folder: Path, repeat: int) ->
 
 
 def _work(asked: dict[str, Any], results: Path) -> dict[str, Any]:
-    """In the process of its own: the first call, and the median of warm ones."""
-    import torch
-
+    """In the process of its own: the first call, and medians of warm ones."""
     from torus.explain.matrix.compare import flat
-    from torus.explain.measure import measured
+    from torus.explain.profiled import top
 
-    device = torch.device("cpu" if asked["place"] == "cpu" else "tpu")
+    place = asked["place"]
+    device = torch.device("cpu" if place == "cpu" else "tpu")
     call = _call(asked, device)
-    costs = []
-    for _ in range(1 + asked["repeat"]):
+    first = _costs(call, device, 1)
+    if asked["repeat"] and place == "fused":
+        _settle(call)
+    warm = _costs(call, device, asked["repeat"]) or first
+    torch.save(flat(warm[-1].found), results)
+    cost = warm[-1].cost
+    return {
+        "first": first[0].cost.seconds,
+        "warm": statistics.median(timed.cost.seconds for timed in warm),
+        "processor": statistics.median(timed.processor for timed in warm),
+        **{name: cost.counted.get(name) for name in ("programs", "host_reads", "host_writes")},
+        "peak_memory": cost.peak_memory,
+        "top": [asdict(row) for row in top(call, recorded=place == "fused")] if asked["repeat"] else [],
+    }
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """What a call gave, its cost, and the seconds of processors that it took."""
+
+    found: Any
+    cost: Cost
+    processor: float
+
+
+def _costs(call: Callable[[], Any], device: torch.device, count: int) -> list[_Timed]:
+    timed = []
+    for _ in range(count):
+        started = time.process_time()
         with measured(device) as cost:
             found = call()
-        costs.append(cost)
-    torch.save(flat(found), results)
-    first, last = costs[0], costs[-1]
-    counts = {name: last.counted.get(name) for name in ("programs", "host_reads", "host_writes")}
-    warm = statistics.median(cost.seconds for cost in costs[1:] or costs)
-    return {"first": first.seconds, "warm": warm, **counts, "peak_memory": last.peak_memory}
+        timed.append(_Timed(found, cost, time.process_time() - started))
+    return timed
 
 
-def _call(asked: dict[str, Any], device: Any) -> Callable[[], Any]:
+def _settle(call: Callable[[], Any], most: int = 5) -> None:
+    """Run until everything that is fused in the background has been."""
+    from torus.backend import device as tpu
+    from torus.backend.eager import fuse
+
+    for _ in range(most):
+        before = tpu.counters()["compiles"]
+        call()
+        tpu.synchronize()
+        fuse.wait_for_compiles(None)
+        if tpu.counters()["compiles"] == before:
+            return
+
+
+def _call(asked: dict[str, Any], device: torch.device) -> Callable[[], Any]:
     """What is measured, as a function without arguments; one of Captum's methods, or one of ours."""
-    import torch
-
     from torus.explain.modes import running
     from torus.explain.run import explain
 
@@ -158,10 +216,11 @@ def _call(asked: dict[str, Any], device: Any) -> Callable[[], Any]:
     place, options = asked["place"], asked["options"]
     mode = "default" if place == "cpu" else place
     kind, _, name = asked["method"].rpartition(":")
+    layer = None if asked["layer"] is None else model.get_submodule(asked["layer"])
     if kind != "captum":
-        return lambda: explain(model, inputs, target, method=name, mode=mode, **options).attributions
+        return lambda: explain(model, inputs, target, method=name, mode=mode, layer=layer, **options).attributions
     given = torch.compile(model, backend="tpu") if place == "compiled" else model
-    method = getattr(importlib.import_module("captum.attr"), name)(given)
+    method = getattr(importlib.import_module("captum.attr"), name)(given, *[layer] * (layer is not None))
 
     def call() -> Any:
         with running("strict" if mode == "compiled" else mode):
@@ -173,8 +232,6 @@ def _call(asked: dict[str, Any], device: Any) -> Callable[[], Any]:
 def load(name: str) -> tuple[Any, Any, Any]:
     """A model of the matrix, or what a factory gives: ``(model, inputs, target)``."""
     if ":" not in name:
-        import torch
-
         from torus.explain.matrix.models import MODELS, setup
 
         if name not in MODELS:

@@ -103,7 +103,6 @@ METHODS = {
     "deeplift": ("torus.explain.relevance.methods", "deeplift", "changes times multipliers, passed back op by op"),
     "lrp": ("torus.explain.relevance.methods", "lrp", "relevance passed back op by op: epsilon, gamma or z+ rule"),
     "attn_lrp": ("torus.explain.relevance.methods", "attn_lrp", "relevance passed back by the rules for transformers"),
-    "leave_one_out": ("torus.explain.leave_one_out", "leave_one_out", "change of the value without each feature"),
 }
 """Name to (module, function, what it is)."""
 

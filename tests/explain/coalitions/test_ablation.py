@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.nn import functional
 
 from torus.explain import explain
+from torus.explain.coalitions.ablation import feature_ablation
+from torus.explain.function import ModelFunction
+from torus.explain.methods import Run
+from torus.explain.points import Points
 
 
 def model(x: torch.Tensor) -> torch.Tensor:
@@ -23,6 +28,24 @@ def test_ablation_is_the_loss_of_each_feature() -> None:
     for feature in range(8):
         without = torch.where(segments == feature, 0.5, x)
         torch.testing.assert_close(found[:, feature], model(x) - model(without))
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_ablation_of_several_numbers_has_them_at_the_end(chunk: int | None) -> None:
+    x = image()
+    segments = torch.arange(70).reshape(2, 5, 7) // 9
+
+    class Several(ModelFunction):
+        def __call__(self, points: Points) -> torch.Tensor:
+            return torch.stack([model(points[0]), model(points[0] ** 2), model(-points[0] + 1)], 1)
+
+    function, baselines = Several(model, (x,)), (torch.full_like(x, 0.5),)
+    found = feature_ablation(function, (x,), baselines, Run(chunk=chunk), segments=segments)
+    assert found.attributions[0].shape == (*x.shape, 3)
+    for number, of in enumerate((model, lambda x: model(x**2), lambda x: model(1 - x))):
+        one = feature_ablation(ModelFunction(of, (x,)), (x,), baselines, Run(), segments=segments)
+        torch.testing.assert_close(found.attributions[0][..., number], one.attributions[0])
+        torch.testing.assert_close(found.extras["features"][..., number], one.extras["features"])
 
 
 def test_occlusion_is_the_mean_loss_of_the_windows_of_each_element(device: str) -> None:

@@ -62,7 +62,7 @@ def _add_question(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
-    method = "default: leave_one_out for text, input_x_gradient for the rest"
+    method = "default: feature_ablation for text, input_x_gradient for the rest"
     group.add_argument("--method", metavar="NAME", help=f"see --methods ({method})")
     group.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help="an option of the method")
     group.add_argument("--tol", metavar="X", type=float, default=1e-3, help="relative tolerance (default: 1e-3)")

@@ -62,7 +62,7 @@ def _text(args: argparse.Namespace, model: Any, tokenizer: Any) -> tuple[Any, No
         for name in ("target", "against", "generate", "similar_to", "by", "score", "replacement")
         if getattr(args, name) not in (None, 0)
     }
-    asked["method"] = args.method or "leave_one_out"
+    asked["method"] = args.method or "feature_ablation"
     if args.plan:
         print(plan_text(model, tokenizer, prompt, chunk=args.chunk, tol=args.tol, **asked, **_options(args)))
         return None, None

@@ -17,9 +17,13 @@ def feature_ablation(
 ) -> Attribution:
     """The value at the inputs less the value with one feature at its baseline, for each feature.
 
-    Zeiler, Fergus: Visualizing and understanding convolutional networks (2014), for features of any form.
+    It promises no sum: what two features do together is in both. A function of several numbers a row, (n, m), gives
+    attributions with m at their end.
+
+    Zeiler, Fergus: Visualizing and understanding convolutional networks (2014), for features of any form; Li, Monroe,
+    Jurafsky: Understanding neural networks through representation erasure (2016), for words.
     """
     game = Game(function, points, baselines, run, segments)
-    features = torch.arange(game.features)
-    lost = game.ends()[1] - game.values(game.features, lambda rows: rows[:, None] != features)
-    return game.attribution(lost.T)
+    absent = torch.arange(1, 1 + game.features)
+    values = game.values(1 + game.features, lambda rows: rows[:, None] != absent)  # the first has every feature
+    return game.attribution((values[0] - values[1:]).movedim(0, 1))

@@ -50,7 +50,7 @@ class Game:
         verdict: str = "",
         history: tuple[tuple[int, float], ...] = (),
     ) -> Attribution:
-        """An attribution from numbers of features, (b, features); also there in ``extras["features"]``."""
+        """An attribution from numbers of features, (b, features) or (b, features, m); also ``extras["features"]``."""
         extras = {"features": found}
         errors = None
         if standard_error is not None:
@@ -78,7 +78,8 @@ class Game:
 def in_batches(
     function: Function, points: Points, count: int, size: int, make: Callable[[torch.Tensor], Points]
 ) -> torch.Tensor:
-    """The function at `count` copies of the points, (count, b), where ``make(indices)`` makes those of `size` indices.
+    """The function at `count` copies of the points, (count, b), where ``make(indices)`` makes those of `size` indices;
+    (count, b, m) where it gives m numbers a row.
 
     A last batch that is short repeats its last copy. Reductions are the caller's, so that batches never show in them.
     """
@@ -87,7 +88,7 @@ def in_batches(
     for first in range(0, count, size):
         indices = torch.arange(first, first + size).clamp_max(count - 1)
         found.append(function.value(make(indices)))
-    return torch.cat(found).cpu().double().reshape(-1, len(points[0]))[:count]
+    return torch.cat(found).cpu().double().unflatten(0, (-1, len(points[0])))[:count]
 
 
 def result_dtype(points: Points) -> torch.dtype:

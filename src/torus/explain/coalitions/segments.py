@@ -56,13 +56,18 @@ class Segments:
         return sums.scatter_add_(1, index, elements)[:, :-1]
 
     def spread(self, features: torch.Tensor, points: Points, dtype: torch.dtype) -> Points:
-        """Numbers of features (b, count) shared evenly by their elements: like the points, with the same sums."""
+        """Numbers of features (b, count) shared evenly by their elements: like the points, with the same sums.
+
+        Of features (b, count, m), results have m at their end.
+        """
         of_rows = [i.expand(p.shape).flatten(1) for i, p in zip(self._host, points, strict=True)]
         everywhere = torch.cat(of_rows, 1)
         sizes = torch.zeros(rows(points), self.count + 1).scatter_add_(1, everywhere, torch.ones(everywhere.shape))
-        shares = torch.cat((features, torch.zeros_like(features[:, :1])), 1) / sizes.clamp_min(1)
+        padded = torch.cat((features, torch.zeros_like(features[:, :1])), 1)
+        shares = padded / sizes.clamp_min(1).reshape(*sizes.shape, *[1] * (features.ndim - 2))
+        example = torch.arange(rows(points))[:, None]
         return tuple(
-            shares.gather(1, index).reshape(point.shape).to(point.device, dtype)
+            shares[example, index].unflatten(1, point.shape[1:]).to(point.device, dtype)
             for index, point in zip(of_rows, points, strict=True)
         )
 

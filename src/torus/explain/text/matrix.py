@@ -10,8 +10,8 @@ import torch
 from torus.explain import modes
 from torus.explain.certificate import Certificate
 from torus.explain.chunks import Chunked
+from torus.explain.coalitions.ablation import feature_ablation
 from torus.explain.function import ModelFunction
-from torus.explain.leave_one_out import leave_one_out
 from torus.explain.measure import Counted, measured
 from torus.explain.methods import Run
 from torus.explain.points import Points
@@ -51,7 +51,7 @@ def explain_each_token(
     prompt: str | Messages,
     target: str | int | None = None,
     *,
-    method: str = "leave_one_out",
+    method: str = "feature_ablation",
     chunk: int | None = None,
     **options: Any,
 ) -> TokenMatrix:
@@ -64,7 +64,7 @@ def explain_each_token(
     what = task(model, tokenizer, prompt, target, **asked)
     if not isinstance(what.score, NextTokens):
         raise ValueError("the model does not continue texts: there are no tokens to explain one by one")
-    if method == "leave_one_out":
+    if method == "feature_ablation":
         return _together(what, chunk or rows_per_call(what), **options)
     return _in_turn(what, what.score, method, chunk=chunk, **options)
 
@@ -86,17 +86,17 @@ def _all_of_them(output: torch.Tensor) -> torch.Tensor:
 
 def _together(what: Task, chunk: int, *, mode: str = "default", tol: float = 1e-3, seed: int = 0) -> TokenMatrix:
     """All tokens at once: the model gives the score of each of them for every row."""
-    presence = presence_of(what, "leave_one_out")
+    presence = presence_of(what, "feature_ablation")
     points = (torch.ones(1, presence.features).to(what.ids.device),)
     function = _EachToken(presence, points)
-    run = Run(tolerance=tol, seed=seed)
+    run = Run(tolerance=tol, seed=seed, chunk=chunk)
     with modes.running(mode):
         values = function.value(points)
         with measured(what.ids.device) as cost:
             prepared = Counted(Chunked(modes.Compiled(function) if mode == "compiled" else function, chunk), cost)
-            found = leave_one_out(prepared, points, tuple(map(torch.zeros_like, points)), run)
+            found = feature_ablation(prepared, points, tuple(map(torch.zeros_like, points)), run)
         per_token = found.attributions[0][0].T[: what.tokens.generated, : len(what.segments)].cpu()
-    certified = certify("leave_one_out", found, cost, run, points, mode)
+    certified = certify("feature_ablation", found, cost, run, points, mode)
     return TokenMatrix(
         what.tokens,
         what.segments.spans,

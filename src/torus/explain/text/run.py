@@ -38,7 +38,7 @@ def explain_text(
     prompt: str | Messages,
     target: str | int | None = None,
     *,
-    method: str = "leave_one_out",
+    method: str = "feature_ablation",
     chunk: int | None = None,
     **options: Any,
 ) -> TextExplanation:
@@ -126,7 +126,7 @@ def plan_text(
     prompt: str | Messages,
     target: str | int | None = None,
     *,
-    method: str = "leave_one_out",
+    method: str = "feature_ablation",
     chunk: int | None = None,
     tol: float = 1e-3,
     seed: int = 0,
