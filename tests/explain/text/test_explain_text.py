@@ -158,11 +158,12 @@ def test_a_sentence_is_compared_with_another() -> None:
 @pytest.mark.parametrize("method", ["feature_ablation", "input_x_gradient"])
 def test_on_the_device_a_text_of_another_length_runs_the_programs_that_are_there(method: str, device: str) -> None:
     tokenizer, model = byte_tokenizer(), decoder(num_hidden_layers=1).to(device)
-    explain_text(model, tokenizer, "One two three four five.", "a", method=method)
-    found = explain_text(model, tokenizer, PROMPT, "z", method=method)
+    given: dict[str, Any] = {"method": method, "chunk": 1}  # one size of call: half of the programs
+    explain_text(model, tokenizer, "One two three four five.", "a", **given)
+    found = explain_text(model, tokenizer, PROMPT, "z", **given)
     assert found.certificate.compiles == 0
     assert found.certificate.device.startswith("tpu")
-    expected = explain_text(model.cpu(), tokenizer, PROMPT, "z", method=method)
+    expected = explain_text(model.cpu(), tokenizer, PROMPT, "z", **given)
     torch.testing.assert_close(torch.tensor(found.scores), torch.tensor(expected.scores), rtol=1e-5, atol=1e-5)
 
 
