@@ -12,7 +12,7 @@ from torus.cli import CommandError
 
 if TYPE_CHECKING:
     from torus.twin.case import Case
-    from torus.twin.plan import Planner
+    from torus.twin.planning import Planner
 
 EPILOG = """
 SCRIPT_OR_FACTORY is one of
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from torus import backend
 
     backend.register()
-    from torus.twin.plan import Planner
+    from torus.twin.planning import Planner
 
     try:
         planner = Planner(_case(args), args.topology, args.mesh, Progress())

@@ -12,7 +12,7 @@ from torus.twin.report import figures, tables
 from torus.twin.report.words import binary, decimal, seconds
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Answer, Plan
+    from torus.twin.planning import Answer, Plan
 
 CERTAINTY = {
     "analytic": "from the program's text alone",
@@ -37,10 +37,11 @@ def fragment(plan: Plan) -> str:
         parts.append(f'<h2>Numerics</h2><section class="card"><pre>{escape(str(plan.numerics))}</pre></section>')
     parts.append(_assumptions(plan))
     body = "\n".join(parts)
+    title = escape(f"{plan.name} on {plan.topology.name}")
     return (
         f"<style>\n{_style()}</style>\n"
-        f'<main class="torus-explain torus-twin auto">\n<header><h1>{escape(f"{plan.name} on {plan.topology.name}")}</h1>'
-        f"<p>{_subtitle(plan)}</p></header>\n{body}\n</main>"
+        f'<main class="torus-explain torus-twin auto">\n<header><h1>{title}</h1><p>{_subtitle(plan)}</p></header>\n'
+        f"{body}\n</main>"
     )
 
 
