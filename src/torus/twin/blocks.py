@@ -286,7 +286,14 @@ class _Printer:
 
 
 def _spec(spec: Spec) -> str:
-    return ", ".join("{" + ", ".join(f'"{axis}"' for axis in axes) + "}" for axes in spec)
+    """Each axis once: a value that is split over two parts of an axis counts as split over all of it in one place."""
+    seen: set[str] = set()
+    parts = []
+    for axes in spec:
+        new = [axis for axis in axes if axis not in seen]
+        seen.update(new)
+        parts.append("{" + ", ".join(f'"{axis}"' for axis in new) + "}")
+    return ", ".join(parts)
 
 
 def _properties(attributes: str) -> tuple[str, str]:
