@@ -155,7 +155,7 @@ class _Program:
 
 def _images(program: Module) -> dict[tuple[int, ...], tuple[int, ...]]:
     """For the shape of each array of a convolution its batch and feature dimensions, which then come last."""
-    found = {}
+    found: dict[tuple[int, ...], tuple[int, ...]] = {}
     for op in program.main.ops:
         if op.name == "convolution" and (dims := dimensions(op)):
             for index, name in zip((*op.operands, *op.results), dims, strict=True):

@@ -68,6 +68,9 @@ class Partition:
             ops.append(op)
         elif op.name == "dot_general":
             self._dot(op, ops)
+        elif op.name in ("sdy.reshard", "sdy.sharding_constraint"):
+            split = self._as(op.operands[0], self._spec(op.results[0]), ops)
+            ops.append(Op("reshape", (split,), op.results, "", [], op.place))
         elif op.name in ("reduce", "gather", "scatter", "convolution"):
             self._summing(op, ops)
         else:
