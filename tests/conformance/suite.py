@@ -26,10 +26,14 @@ _MOST = int(os.environ.get("TORUS_CONFORMANCE_SAMPLES", "6" if FULL else "2"))
 
 def chosen() -> list[Any]:
     """The entries of the database that this run is about."""
+    return [op for op in op_db if (FULL or op.full_name in SAMPLE) and is_chosen(op.full_name)]
+
+
+def is_chosen(name: str) -> bool:
+    """Whether this run has been asked for an entry."""
     only = re.compile(os.environ.get("TORUS_CONFORMANCE_ONLY", ""))
     part, _, parts = os.environ.get("TORUS_CONFORMANCE_SHARD", "1/1").partition("/")
-    ops = [op for op in op_db if (FULL or op.full_name in SAMPLE) and only.search(op.full_name)]
-    return [op for op in ops if zlib.crc32(op.full_name.encode()) % int(parts) == int(part) - 1]
+    return bool(only.search(name)) and zlib.crc32(name.encode()) % int(parts) == int(part) - 1
 
 
 def skip_excluded(case: Any, op: Any, dtype: torch.dtype | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from tests.lowering import for_tpu
 from torus.backend.lowering.apply import Context, Operand, apply, tracing
 from torus.backend.lowering.dtypes import to_name
 from torus.backend.lowering.registry import RULES, OutSpec
@@ -109,12 +110,14 @@ def evaluate(op: Any, *args: Any, seed: tuple[int, int, int, int] = (1, 0, 0, 0)
     if "generator" in inspect.signature(rule.fn).parameters and "generator" not in {n for n, _ in build}:
         build.append(("generator", slot(Operand(np.array(seed, np.uint32), 2))))
 
-    def program(arrays: list[Any]) -> list[Any]:
-        with tracing(Context()):
+    def program(arrays: Sequence[Any], platform: str = "cpu") -> list[Any]:
+        with tracing(Context(platform=platform)):
             positional = [make(arrays) for name, make in build if name not in keyword]
             named = {name: make(arrays) for name, make in build if name in keyword}
             return apply(rule, positional, named, outs)
 
+    if for_tpu.WANTED:
+        for_tpu.compile(rule.name, lambda *arrays: program(arrays, "tpu"), traced)
     with jax.enable_x64(True):
         results = [to_torch(r) if r is not None else None for r in jax.jit(program)(traced)]
     return results[0] if len(results) == 1 else results

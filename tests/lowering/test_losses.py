@@ -116,6 +116,8 @@ DISTANCES: list[Case] = [
         (aten._pdist_backward.default, randn(6), POINTS[0], p, torch.pdist(POINTS[0], p)),
     ]
 ]
+NO_BATCH = torch.ones(0, 4, 5)
+DISTANCES.append((aten._cdist_backward.default, NO_BATCH, POINTS[0], CENTRES[:0], 2.0, NO_BATCH))
 CASES = DIFFERENCES + NEGATIVE_LIKELIHOOD + MARGINS + DISTANCES
 
 

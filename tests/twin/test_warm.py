@@ -21,7 +21,7 @@ from torus.twin.topology import Topology
 SCRIPT = """
 import torch, torus
 x = torch.arange(12.0, device="tpu").view(3, 4)
-print("value", (x @ x.T).sum().item(), torch.linalg.qr(x)[1].shape[0])
+print("value", (x @ x.T).sum().item())
 """
 
 ON_THE_CHIPS_CLIENT = """
@@ -69,14 +69,14 @@ def test_a_script_leaves_its_programs_for_a_chip(
     script.write_text(SCRIPT)
     assert main(["cache", "warm", "--topology", "v6e:1x1", str(script)]) == 0
     printed = capfd.readouterr().out
-    assert "value 1134.0 3" in printed
+    assert "value 1134.0" in printed
     assert "programs kept for v6e:1x1, 0 not" in printed
     assert "Only a chip can confirm" in printed
     cache = DiskCache(tmp_path / "default", 2**30)
     headers = [cache.header(kept.key) or {} for kept in cache.entries()]
     assert {header["components"]["device_kind"] for header in headers} == {"TPU v6 lite"}
     assert {header["components"]["platform"] for header in headers} == {"tpu"}
-    assert len(list(cache.signatures())) >= len(headers) >= 4
+    assert len(list(cache.signatures())) >= len(headers) >= 3
 
 
 def test_a_topology_that_does_not_exist_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

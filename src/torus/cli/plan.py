@@ -40,11 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option", metavar="NAME=VALUE", action="append", default=[], help="an argument of the factory; again for more"
     )
-    parser.add_argument("--batch", metavar="N", type=int, help="examples of all devices together (default: the inputs')")
-    parser.add_argument("--step", choices=("forward", "train"), help="what a step is (default: the factory's, or forward)")
+    parser.add_argument(
+        "--batch", metavar="N", type=int, help="examples of all devices together (default: the inputs')"
+    )
+    parser.add_argument(
+        "--step", choices=("forward", "train"), help="what a step is (default: the factory's, or forward)"
+    )
     where = parser.add_argument_group("where it is to run")
-    where.add_argument("--topology", metavar="T", required=True, help="such as v6e:1x1, v6e:2x2, v5p:2x2x1, tpu7x:4x8x8")
-    where.add_argument("--mesh", metavar="AXES", help="devices by axes: data=4 or data=2,model=2 (default: all are data)")
+    where.add_argument(
+        "--topology", metavar="T", required=True, help="such as v6e:1x1, v6e:2x2, v5p:2x2x1, tpu7x:4x8x8"
+    )
+    where.add_argument(
+        "--mesh", metavar="AXES", help="devices by axes: data=4 or data=2,model=2 (default: all are data)"
+    )
     split = "data: the batch is; fsdp: parameters too; tensor: layers are (default: data)"
     where.add_argument("--sharding", choices=("data", "fsdp", "tensor"), default="data", help=f"what is split: {split}")
     where.add_argument(
@@ -52,7 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     sure = parser.add_argument_group("how sure, and how long")
     sure.add_argument(
-        "--budget", metavar="MINUTES", type=float, default=5.0, help="for the TPU compiler; 0: analytic alone (default: 5)"
+        "--budget",
+        metavar="MINUTES",
+        type=float,
+        default=5.0,
+        help="for the TPU compiler; 0: analytic alone (default: 5)",
     )
     sure.add_argument("--exact", action="store_true", help="compile the whole step, however long it takes")
     more = parser.add_argument_group("what else is found")

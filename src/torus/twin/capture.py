@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 
@@ -15,7 +15,7 @@ from torus.backend.lowering.dtypes import to_name
 from torus.backend.lowering.lazy import jax
 from torus.twin.notes import PLACE
 from torus.twin.sharding import Plan, Sharding, Split
-from torus.twin.step import Argument, Spec, Step
+from torus.twin.step import Argument, Kind, Spec, Step
 from torus.twin.trace import Traced, trace
 from torus.twin.updates import Optimizer
 
@@ -59,10 +59,10 @@ def lower(traced: Traced, plan: Plan, precision: str | None = None) -> Step:
     """A traced step as StableHLO, with its arguments split as planned."""
     donated = {r.replaces for r in traced.results}
     arguments = [
-        Argument(v.name, v.kind, v.shape, to_name(v.dtype), spec, i in donated)
+        Argument(v.name, cast(Kind, v.kind), v.shape, to_name(v.dtype), spec, i in donated)
         for i, (v, spec) in enumerate(zip(traced.arguments, plan.arguments, strict=True))
     ]
-    names = [(r.name, r.kind) for r in traced.results]
+    names = [(r.name, cast(Kind, r.kind)) for r in traced.results]
     return lower_graph(traced.name, traced.module, arguments, names, plan.results, dict(plan.mesh), precision)
 
 
@@ -70,7 +70,7 @@ def lower_graph(
     name: str,
     module: torch.fx.GraphModule,
     arguments: Sequence[Argument],
-    results: Sequence[tuple[str, Any]],
+    results: Sequence[tuple[str, Kind]],
     result_specs: Sequence[Spec | None],
     mesh: dict[str, int],
     precision: str | None = None,

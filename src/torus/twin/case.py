@@ -150,9 +150,7 @@ def repeated_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
 def _checkpointed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     from torch.utils.checkpoint import checkpoint
 
-    return checkpoint(
-        forward, *args, use_reentrant=False, preserve_rng_state=False, determinism_check="none", **kwargs
-    )
+    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, determinism_check="none", **kwargs)
 
 
 def mesh_for(topology: Topology, like: Mapping[str, int]) -> dict[str, int] | None:

@@ -1,4 +1,4 @@
-"""The model that a command line names: a function of a module or file, a folder of Hugging Face, or a worked example."""
+"""The model that a command line names: a function in a module or file, a Hugging Face folder, or a worked example."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def factory(text: str) -> Callable[..., Any]:
     module = _module(place)
     if not callable(found := getattr(module, name, None)):
         raise ValueError(f"{place} has no function {name}")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _module(place: str) -> Any:

@@ -61,7 +61,7 @@ class Notes(TorchDispatchMode):
         again = self.phase == "backward" and torch.is_grad_enabled()
         place = self.here() if again or self.phase == "forward" else self.place
         if self.phase == "forward":
-            self.by_sequence[torch.autograd._get_sequence_nr() - 1] = place
+            self.by_sequence[torch._C._autograd._get_sequence_nr() - 1] = place
         while node is not last:
             node.meta.update({PLACE: place, PHASE: self.phase, AGAIN: again})
             node = node._prev

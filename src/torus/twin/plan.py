@@ -169,7 +169,9 @@ def plan(
     from torus.twin.case import Case
 
     case = Case(fn, inputs, step, loss, optimizer, sharding=sharding, precision=precision)
-    return plan_case(case, topology, mesh, budget=budget, exact=exact, advice=advice, scaling=scaling, progress=progress)
+    return plan_case(
+        case, topology, mesh, budget=budget, exact=exact, advice=advice, scaling=scaling, progress=progress
+    )
 
 
 def plan_case(

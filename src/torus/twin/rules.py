@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from torus import _C
 from torus.backend import device
 from torus.backend.eager import seam
 from torus.backend.eager.build import Builder
@@ -37,7 +38,7 @@ from torus.twin.topology import Topology
 DEVICE = "tpu"
 MOST = 2
 """Programs of each rule."""
-_SAMPLES = 6
+_SAMPLES = 3
 
 
 @dataclass
@@ -60,38 +61,49 @@ class Sweep:
     def __init__(self, compiler: Compiler, most: int = MOST) -> None:
         self.compiler, self.most = compiler, most
         self.found: dict[str, Found] = {}
-        self._texts: set[int] = set()
+        self._done: set[tuple[str, str]] = set()
 
     def __enter__(self) -> Sweep:
         seam.building.append(self._building)
+        _C.clear_programs()  # the core asks for no signature twice
         return self
 
     def __exit__(self, *error: object) -> None:
         seam.building.remove(self._building)
 
-    def _building(self, signature: bytes, request: Request, promises: list[Any] | None) -> None:
+    def _building(self, request: Request, promises: list[Any] | None) -> None:
         if request.rule not in RULES or self._enough(request.rule):
             return
-        from torus.runtime import lowering
-
         found = self.found.setdefault(request.rule, Found(request.rule))
-        builder = Builder(request, RULES[request.rule], promises, "tpu", check_bounds=False)
         try:
-            text, _ = lowering.lower_ahead("tpu", builder.function, builder.avals)
-            if zlib.crc32(text.encode()) not in self._texts:
-                self._texts.add(zlib.crc32(text.encode()))
+            text = _lower("tpu", request, promises)
+            if (name := (request.rule, text)) not in self._done:
+                self._done.add(name)
                 self.compiler.compile(text, options=QUICK, executable=False, timeout=300)
                 found.compiled += 1
         except CompileError as error:
             found.failed[request.describe()] = str(error)
-        except NotImplementedError:
-            pass  # these arguments are the CPU's on every platform
         except Exception as error:
-            found.failed[request.describe()] = f"{type(error).__name__}: {error}"
+            if not isinstance(error, NotImplementedError) or self._is_done_elsewhere(request, promises):
+                found.failed[request.describe()] = f"{type(error).__name__}: {error}"
+
+    def _is_done_elsewhere(self, request: Request, promises: list[Any] | None) -> bool:
+        """Whether other platforms do what a TPU cannot; else the arguments are the CPU's everywhere."""
+        try:
+            return bool(_lower("cpu", request, promises))
+        except NotImplementedError:
+            return False
 
     def _enough(self, rule: str) -> bool:
         found = self.found.get(rule)
         return found is not None and found.compiled + len(found.failed) >= self.most
+
+
+def _lower(platform: str, request: Request, promises: list[Any] | None) -> str:
+    from torus.runtime import lowering
+
+    builder = Builder(request, RULES[request.rule], promises, platform, check_bounds=False)
+    return lowering.lower_ahead(platform, builder.function, builder.avals)[0]
 
 
 def calls(only: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -102,8 +114,8 @@ def calls(only: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str
     for kind in ("unary", "binary", "pointwise", "reduce", "other"):
         entries += getattr(database, f"foreach_{kind}_op_db")
     for entry in entries:
-        if only(entry.name):
-            yield entry.name, functools.partial(_call, entry)
+        if only(entry.full_name):
+            yield entry.full_name, functools.partial(_call, entry)
 
 
 def _call(entry: Any) -> None:
@@ -143,7 +155,7 @@ def sweep(
     only: str = "",
     shard: str = "1/1",
     most: int = MOST,
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str, dict[str, Found]], None] = lambda text, found: None,
 ) -> Sweep:
     """All calls whose name `only`, a regular expression, finds; of `shard` ``"1/4"`` each fourth."""
     part, _, parts = shard.partition("/")
@@ -155,8 +167,9 @@ def sweep(
                 call()
                 device.synchronize()
             except Exception as error:
-                progress(f"{name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
-            progress(f"{name}: {len(found.found)} rules, {sum(not each.passes for each in found.found.values())} fail")
+                progress(f"{name}: {type(error).__name__}: {error}".splitlines()[0], found.found)
+            failed = sum(not each.passes for each in found.found.values())
+            progress(f"{name}: {len(found.found)} rules, {failed} fail", found.found)
     return found
 
 
@@ -175,10 +188,13 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     started = time.monotonic()
     compiler = Compiler(Topology.parse(args.topology))
-    tell = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
+
+    def tell(text: str, found: dict[str, Found]) -> None:
+        print(text, file=sys.stderr, flush=True)
+        if args.json:  # what is known so far: all of it takes long
+            args.json.write_text(json.dumps([asdict(each) for each in found.values()], indent=1))
+
     found = sweep(compiler, args.only, args.shard, args.programs, tell).found
-    if args.json:
-        args.json.write_text(json.dumps([asdict(each) for each in found.values()], indent=1))
     failed = {name: each for name, each in found.items() if not each.passes}
     for name, each in sorted(failed.items()):
         for call, words in (each.failed or {"": "no program"}).items():

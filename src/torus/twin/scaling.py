@@ -119,4 +119,6 @@ def _compared(kind: Kind, found: dict[Role, list[Point]], places: int) -> Iterat
         ]
         if compared:
             ends = len(points) < places
-            yield Curve(kind, sharding, tuple(compared), "it ends where the batch no longer splits evenly" if ends else "")
+            yield Curve(
+                kind, sharding, tuple(compared), "it ends where the batch no longer splits evenly" if ends else ""
+            )

@@ -83,7 +83,7 @@ class Plan:
 
     def is_batched(self, shape: tuple[int, ...]) -> bool:
         """Whether the first dimension is the batch, and splits evenly."""
-        return bool(shape and self.batch_axes and shape[0] == self.batch and self._divides(shape[0], self.batch_axes))
+        return bool(self.batch_axes) and shape[:1] == (self.batch,) and self._divides(shape[0], self.batch_axes)
 
     def _result(self, value: Value) -> Spec | None:
         return self.activation(value) if self.is_batched(value.shape) else None
@@ -95,7 +95,7 @@ class Plan:
         said = split(value.name, value.shape) if split is not None else None
         if said is not None:
             return said
-        spec = [()] * len(value.shape)
+        spec: list[tuple[str, ...]] = [()] * len(value.shape)
         feature = self.features.get(value.name)
         if feature is not None and self._divides(value.shape[feature], self.tensor):
             spec[feature] = self.tensor

@@ -18,7 +18,8 @@ from torch.utils import _pytree as pytree
 
 from torus.twin.notes import Notes, keep_recomputation
 from torus.twin.step import Kind
-from torus.twin.updates import Optimizer, Updates
+from torus.twin.updates import Optimizer as Optimizer
+from torus.twin.updates import Updates
 from torus.twin.values import Value
 
 
@@ -118,7 +119,8 @@ class _Program:
         parameters = [held[name].requires_grad_() for name in self.trained]
         leaves = [next(left) if isinstance(x, torch.Tensor) else x for x in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
-        notes, gradients = Notes(self.model), ()
+        gradients: tuple[Any, ...] = ()
+        notes = Notes(self.model)
         with notes, torch.device("tpu"), torch.set_grad_enabled(self.train):
             with self._reparametrized(held):  # in the backward pass too, where checkpoints call modules again
                 outputs = self.loss(self.fn, *args, **kwargs) if self.train else self.fn(*args, **kwargs)
@@ -189,7 +191,7 @@ def _input_names(fn: Any, structure: Any, leaves: list[Any]) -> list[str]:
     names = []
     for path, _ in _paths(call):
         first, *rest = (getattr(key, "idx", getattr(key, "key", None)) for key in path[1:])
-        name = first if isinstance(first, str) else (known[first] if first < len(known) else f"input{first}")
+        name = known[first] if isinstance(first, int) and first < len(known) else str(first)
         names.append(".".join([name, *map(str, rest)]))
     return names
 

@@ -130,7 +130,7 @@ def _flat(state: Mapping[str, Any]) -> dict[str, Any]:
 
 def _copy(graph: torch.fx.Graph, update: torch.fx.Graph, given: Sequence[Any], unit: Sequence[str]) -> list[Any]:
     known = dict(zip([n for n in update.nodes if n.op == "placeholder"], given, strict=True))
-    place = unit[0].rpartition(".")[0] if len(unit) == 1 else "optimizer"
+    place = unit[0] if len(unit) == 1 else "optimizer"
     for node in update.nodes:
         if node.op == "output":
             return [known[n] for n in node.args[0]]

@@ -99,8 +99,14 @@ def pack_uploader(words: int, device: int) -> tuple[Any, tuple[Any, ...], int]:
     return runtime.word_uploader(words, device)
 
 
+building: list[Callable[[Request, list[Any] | None], None]] = []
+"""Called with each op or graph that is built, and PyTorch's promises of its results."""
+
+
 def lookup(signature: bytes, device: int, lazy: bool) -> tuple[Any, ...] | None:
     """What the core must know of a signature that an earlier process met, or None. `lazy`: without its program."""
+    if building:
+        return None  # who asks to be told of what is built wants to be told of everything
     key = _disk_key(signature)
     try:
         if lazy:
@@ -112,17 +118,13 @@ def lookup(signature: bytes, device: int, lazy: bool) -> tuple[Any, ...] | None:
         return None  # a record that is not ours: the signature is built, and recorded again
 
 
-building: list[Callable[[bytes, Request, list[Any] | None], None]] = []
-"""Called with each signature of an op or a graph that is built, and PyTorch's promises of its results."""
-
-
 def build(signature: bytes, fields: tuple[Any, ...], promises: list[Any] | None, lazy: bool) -> tuple[Any, ...] | None:
     """Lower a signature, and compile it (`lazy`: in the background); None when its rule cannot express it (the core
     then runs the op on the CPU).
     """
     request = Request.from_core(fields)
     for tell in building:
-        tell(signature, request, promises)
+        tell(request, promises)
     if request.rule.startswith(GRAPH):
         from torus.backend.compile.programs import build_graph
 

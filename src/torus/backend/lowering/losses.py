@@ -289,6 +289,8 @@ def euclidean_dist(x: Any, y: Any) -> Any:
 
 @lowers("aten::_cdist_backward", static=("p",))
 def cdist_backward(grad: Any, x: Any, y: Any, p: float, distance: Any) -> Any:
+    if 0 in (*grad.shape, *x.shape):
+        return jnp.zeros_like(x)  # also where a batch of none would make it larger
     difference = widen(x)[..., :, None, :] - widen(y)[..., None, :, :]
     return jnp.sum(widen(grad)[..., None] * _distance_slope(difference, p, widen(distance)), -2)
 

@@ -73,7 +73,9 @@ def efficiency(curves: Sequence[Curve], kind: Kind) -> Drawing:
 
     for tenth in range(0, int(top * 10) + 1, 2 if top < 2 else 5):
         y = down(tenth / 10)
-        drawing.add(Lines([(LEFT, y), (PLOT - RIGHT, y)], LINE), Label(LEFT - 6, y + 4, f"{10 * tenth} %", 12, SOFT, "end"))
+        drawing.add(
+            Lines([(LEFT, y), (PLOT - RIGHT, y)], LINE), Label(LEFT - 6, y + 4, f"{10 * tenth} %", 12, SOFT, "end")
+        )
     for count in chips:
         drawing.add(Label(across(count), HEIGHT - BOTTOM + 16, f"{count}", 12, SOFT, "middle"))
     for place, curve in enumerate(chosen):
@@ -81,7 +83,11 @@ def efficiency(curves: Sequence[Curve], kind: Kind) -> Drawing:
         bare = [(across(p.topology.chips), down(p.efficiency_without_overlap)) for p in curve.points]
         points = [(across(p.topology.chips), down(p.efficiency)) for p in curve.points]
         drawing.add(Lines(bare, colour, 0.8), Lines(points, colour, 2.2))
-        drawing.add(*(Box(x - 2.5, y - 2.5, 5, 5, colour if p.fits else _RED) for (x, y), p in zip(points, curve.points)))
-        drawing.add(Box(LEFT + 90 * place, 6, 11, 11, colour), Label(LEFT + 90 * place + 16, 16, curve.sharding, 12, SOFT))
+        drawing.add(
+            *(Box(x - 2.5, y - 2.5, 5, 5, colour if p.fits else _RED) for (x, y), p in zip(points, curve.points))
+        )
+        drawing.add(
+            Box(LEFT + 90 * place, 6, 11, 11, colour), Label(LEFT + 90 * place + 16, 16, curve.sharding, 12, SOFT)
+        )
     drawing.add(Label((LEFT + PLOT - RIGHT) / 2, HEIGHT - 8, "chips", 12, SOFT, "middle"))
     return drawing

@@ -72,11 +72,23 @@ def operations(estimate: Estimate) -> Table:
     """Ops that dominate."""
     whole = estimate.local_seconds or estimate.roofline_seconds or 1.0
     rows = [
-        (op.name, f"{op.count:,}", decimal(op.flops, "FLOP"), binary(op.bytes), seconds(op.seconds), _share(op.seconds / whole))
+        (
+            op.name,
+            f"{op.count:,}",
+            decimal(op.flops, "FLOP"),
+            binary(op.bytes),
+            seconds(op.seconds),
+            _share(op.seconds / whole),
+        )
         for op in estimate.ops[:MOST_ROWS]
     ]
     head = ("op", "count", "FLOPs", "HBM traffic", "lower bound", "share")
-    return Table("Where the time goes", head, rows, "the longer of arithmetic and memory traffic, by op and by place in the model")
+    return Table(
+        "Where the time goes",
+        head,
+        rows,
+        "the longer of arithmetic and memory traffic, by op and by place in the model",
+    )
 
 
 def padding(estimate: Estimate) -> Table:
@@ -95,7 +107,14 @@ def advice(plan: Plan) -> Table:
         before, after = c.before.memory.peak, c.after.memory.peak
         slow, fast = c.before_seconds, c.after_seconds
         memory = f"{binary(before)} -> {binary(after)} ({change(before, after)})"
-        rows.append((c.what, memory, f"{seconds(slow)} -> {seconds(fast)} ({change(slow, fast)})", "fits" if c.fits else "does not fit"))
+        rows.append(
+            (
+                c.what,
+                memory,
+                f"{seconds(slow)} -> {seconds(fast)} ({change(slow, fast)})",
+                "fits" if c.fits else "does not fit",
+            )
+        )
     head = ("change", "HBM peak of a device", f"time for each {'example' if plan.batch else 'step'}", "")
     return Table("What would help", head, rows, "analytic estimates, of the step traced again with each change")
 

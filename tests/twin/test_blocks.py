@@ -1,0 +1,79 @@
+"""A step cut into blocks, each of which runs by itself."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+import torus  # noqa: F401
+from tests.twin.steps import Stack, run, values
+from torus.twin.analytic import estimate
+from torus.twin.blocks import Cut
+from torus.twin.capture import capture
+from torus.twin.composed import _memory
+from torus.twin.module import read
+from torus.twin.step import Step
+from torus.twin.topology import Topology
+
+
+def _step(layers: int = 3, mesh: dict[str, int] | None = None, batch: int = 8) -> Step:
+    model = Stack(layers, 16)
+    return capture(
+        model,
+        (torch.empty(batch, 16, device="meta"),),
+        step="train",
+        optimizer=partial(torch.optim.SGD, momentum=0.9),
+        mesh=mesh,
+        sharding="fsdp",
+        precision="highest",
+    )
+
+
+def test_equal_layers_are_equal_blocks() -> None:
+    few, many = Cut(_step(3)), Cut(_step(5))
+    assert set(few.counts) == set(many.counts)
+    assert sorted(many.counts.values())[-3:] == [4, 4, 5]  # the first forward and the last backward pass are others
+
+
+def test_blocks_after_one_another_are_the_step() -> None:
+    torch.manual_seed(0)
+    model = Stack(3, 16)
+    step = _step(3)
+    given: dict[str, Any] = {**values(model), "x": torch.randn(8, 16).numpy()}
+    cut = Cut(step)
+    held = {
+        v: given.get(a.name, np.zeros(a.shape, a.dtype)) for v, a in zip(cut.arguments, step.arguments, strict=True)
+    }
+    for block in cut.blocks:
+        named = Step("block", block.step.text, block.step.arguments, _numbered(block.step))
+        results = run(named, {a.name: held[v] for v, a in zip(block.enters, block.step.arguments, strict=True)})
+        held.update(zip(block.leaves, results.values(), strict=True))
+    for value, (name, expected) in zip(cut.returns, run(step, given).items(), strict=True):
+        np.testing.assert_allclose(held[value], expected, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def _numbered(step: Step) -> Any:
+    from dataclasses import replace
+
+    names = {"f32": "float32", "i64": "int64", "ui32": "uint32", "i1": "bool", "bf16": "bfloat16"}
+    return tuple(replace(r, name=str(i), dtype=names.get(r.dtype, r.dtype)) for i, r in enumerate(step.results))
+
+
+def test_blocks_of_a_mesh_keep_their_shardings() -> None:
+    cut = Cut(_step(2, {"data": 4}))
+    for block in cut.blocks:
+        module = read(block.step.text, cut.step.mesh)
+        assert [module.values[v].spec for v in module.main.arguments] == [a.spec for a in block.step.arguments]
+    assert any(("data",) in a.spec for block in cut.blocks for a in block.step.arguments if a.kind == "input")
+
+
+def test_memory_of_blocks_and_of_the_whole_are_alike() -> None:
+    step, place = _step(4, batch=1 << 20), Topology.parse("v6e:1x1")
+    cut = Cut(step)
+    found = _memory(cut, [estimate(block.step, place) for block in cut.blocks])
+    whole = estimate(step, place).memory
+    assert found.arguments == whole.arguments and found.outputs == whole.outputs
+    assert abs(found.peak / whole.peak - 1) < 0.1
