@@ -23,7 +23,8 @@ LIGHT = (
     | TRANSCENDENTAL
     | frozenset(
         """broadcast_in_dim bitcast_convert concatenate dynamic_slice optimization_barrier pad reshape reverse slice
-        transpose sdy.reshard sdy.sharding_constraint chlo.broadcast_add chlo.constant tuple get_tuple_element""".split()
+        transpose sdy.reshard sdy.sharding_constraint chlo.broadcast_add chlo.constant tuple
+        get_tuple_element""".split()
     )
 )
 LAYOUT = frozenset(("reshape", "slice", "transpose"))
