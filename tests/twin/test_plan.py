@@ -13,9 +13,9 @@ import torch
 
 import torus  # noqa: F401  makes the device exist where the package is not installed
 from torus.cli import main
+from torus.twin import Plan, plan
 from torus.twin import planning as plans
 from torus.twin.compiler import CompilerMissing, CompileTimeout, DoesNotFit
-from torus.twin import Plan, plan
 
 FACTORY = """
 import torch

@@ -34,7 +34,7 @@ def fragment(plan: Plan) -> str:
     """The same inside of another page: every rule of its style is about its own elements alone."""
     parts = [_verdict(plan), _memory(plan), *(_table(each) for each in tables.tables(plan)), *_scaling(plan)]
     if plan.numerics is not None:
-        parts.append(f'<h2>Numerics</h2><section class="card"><pre>{escape(str(plan.numerics))}</pre></section>')
+        parts.append(f'<h2>Numerics</h2><section class="card"><pre>{escape(plan.numerics.table())}</pre></section>')
     parts.append(_assumptions(plan))
     body = "\n".join(parts)
     title = escape(f"{plan.name} on {plan.topology.name}")

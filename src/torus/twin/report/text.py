@@ -25,7 +25,7 @@ def details(plan: Plan) -> str:
     parts = [table(each) for each in tables.tables(plan)]
     parts += [table(tables.curve(curve)) for curve in plan.scaling]
     if plan.numerics is not None:
-        parts.append(str(plan.numerics))
+        parts.append(plan.numerics.table())
     notes = "\n".join(textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in plan.notes)
     return "\n\n".join([*parts, *([f"Assumed and left out\n{notes}"] if notes else [])])
 
