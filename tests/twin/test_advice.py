@@ -15,7 +15,7 @@ from torus.twin import advice
 from torus.twin.case import Case, mesh_for, repeated_blocks, weightless
 from torus.twin.chips import CHIPS
 from torus.twin.estimate import Estimate, Memory
-from torus.twin.plan import Plan, Planner
+from torus.twin.planning import Plan, Planner
 from torus.twin.scaling import scale
 from torus.twin.topology import Topology
 

@@ -10,10 +10,11 @@ import torch
 
 import torus  # noqa: F401
 from tests.twin.steps import Stack, run, values
-from torus.twin.analytic import estimate
 from torus.twin.blocks import Cut
 from torus.twin.capture import capture
-from torus.twin.composed import _memory
+from torus.twin.compiler import Compiled
+from torus.twin.composed import compose, memory
+from torus.twin.estimate import Estimate, Memory
 from torus.twin.module import read
 from torus.twin.step import Step
 from torus.twin.topology import Topology
@@ -70,10 +71,46 @@ def test_blocks_of_a_mesh_keep_their_shardings() -> None:
     assert any(("data",) in a.spec for block in cut.blocks for a in block.step.arguments if a.kind == "input")
 
 
-def test_memory_of_blocks_and_of_the_whole_are_alike() -> None:
-    step, place = _step(4, batch=1 << 20), Topology.parse("v6e:1x1")
-    cut = Cut(step)
-    found = _memory(cut, [estimate(block.step, place) for block in cut.blocks])
-    whole = estimate(step, place).memory
-    assert found.arguments == whole.arguments and found.outputs == whole.outputs
-    assert abs(found.peak / whole.peak - 1) < 0.1
+def test_memory_counts_what_lives_between_blocks_once() -> None:
+    """A block needs its temporaries, what enters and leaves it, and what was made before it and is used after it."""
+    cut = Cut(_step(2))
+    nothing = [_estimate(0) for _ in cut.blocks]
+    found = memory(cut, nothing)
+    assert found.arguments == sum(map(cut.bytes, cut.arguments)) and found.peak == found.arguments + found.outputs + (
+        found.temporaries
+    )
+    widest = max(range(len(cut.blocks)), key=lambda i: len(cut.blocks[i].enters))
+    nothing[widest] = _estimate(1 << 30)
+    assert found.temporaries > memory(cut, nothing).temporaries - (1 << 30) > 0
+
+
+def _estimate(temporaries: int) -> Estimate:
+    return Estimate("exact", Memory(0, 0, temporaries, temporaries), 0.0, 0.0, 0.0)
+
+
+class _Compiler:
+    """Stands for the TPU compiler; knows each program that it has seen."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def is_known(self, text: str, **_: Any) -> bool:
+        return text in self.seen
+
+    def compile(self, text: str, **_: Any) -> Compiled:
+        self.seen.append(text)
+        sizes = {"argument": 8, "output": 8, "alias": 0, "temp": 1 << 20}
+        memory = {f"{name}_size_in_bytes": size for name, size in sizes.items()}
+        return Compiled(memory, {"flops": 5.0, "bytes accessed": 7.0}, 2.0, "", b"")
+
+
+def test_each_kind_of_block_is_compiled_once() -> None:
+    compiler, told, place = _Compiler(), [], Topology.parse("v6e:1x1")
+    found = compose(_step(3), place, compiler, 60.0, told.append)  # type: ignore[arg-type]
+    assert found.programs == len(compiler.seen) == len(set(compiler.seen)) == len(told)
+    assert found.flops == 5.0 * len(Cut(_step(3)).blocks) and found.compile_seconds == 2.0 * found.programs
+    assert found.memory.temporaries > 1 << 20 and told[0].startswith("block 1 of")
+    again = compose(_step(3), place, compiler, 0.0)  # type: ignore[arg-type]
+    assert again.flops == found.flops  # what is known needs no time
+    late = compose(_step(4), place, _Compiler(), 0.0)  # type: ignore[arg-type]
+    assert "kinds of blocks have analytic figures" in late.notes[-1]

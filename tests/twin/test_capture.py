@@ -43,10 +43,7 @@ def test_only_what_requires_a_gradient_is_trained_and_donated() -> None:
     step = capture(model, (torch.zeros(4, 8),), step="train", optimizer=partial(torch.optim.SGD, lr=0.1, momentum=0.9))
     donated = [a.name for a in step.arguments if a.donated]
     assert donated == ["last.weight", "last.bias", "last.weight.momentum_buffer", "last.bias.momentum_buffer"]
-    assert [r.name for r in step.results] == ["loss", "last.weight", "last.weight.momentum_buffer"] + [
-        "last.bias",
-        "last.bias.momentum_buffer",
-    ]
+    assert sorted(r.name for r in step.results) == sorted(["loss", *donated])
     model.last.requires_grad_(False)
     with pytest.raises(ValueError, match="Stack has no parameter that requires a gradient"):
         capture(model, (torch.zeros(4, 8),), step="train")
@@ -70,7 +67,8 @@ def test_a_model_on_meta_needs_no_memory() -> None:
 
 
 def test_each_op_has_its_module_in_the_backward_pass_too() -> None:
-    step = capture(Stack(2, 8), (torch.zeros(4, 8),), step="train")
+    step = capture(Stack(2, 8), (torch.zeros(4, 8),), step="train", optimizer=partial(torch.optim.SGD, lr=0.1))
+    assert "optimization_barrier" not in step.text
     places = [op.place for op in read(step.text, step.mesh, step.places).main.ops if op.name == "dot_general"]
     for layer in ("layers.0", "layers.1"):  # forward; gradients of weight and input
         assert places.count(f"{layer}.up") == places.count(f"{layer}.down") == 3
@@ -88,9 +86,10 @@ class _Again(torch.nn.Module):
 
 
 def test_what_a_checkpoint_computes_again_stays_apart() -> None:
-    with_checkpoints = capture(_Again(), (torch.zeros(4, 8),), step="train").text
-    assert with_checkpoints.count("optimization_barrier") >= 2
-    assert "optimization_barrier" not in capture(Stack(2, 8), (torch.zeros(4, 8),), step="train").text
+    with_checkpoints = capture(
+        _Again(), (torch.zeros(4, 8),), step="train", optimizer=partial(torch.optim.SGD, lr=0.1)
+    ).text
+    assert with_checkpoints.count("stablehlo.optimization_barrier") == 2  # one for each layer
 
 
 def test_models_are_found_by_name(tmp_path: object) -> None:

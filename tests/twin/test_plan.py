@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import torch
 
 import torus  # noqa: F401  makes the device exist where the package is not installed
 from torus.cli import main
-from torus.twin import plan as plans
+from torus.twin import Plan, plan
+from torus.twin import planning as plans
 from torus.twin.compiler import CompilerMissing, CompileTimeout, DoesNotFit
-from torus.twin.plan import Plan, plan
 
 FACTORY = """
 import torch
@@ -90,7 +89,7 @@ def test_a_step_that_does_not_fit_is_status_1(factory: str, monkeypatch: pytest.
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the compiler is asked, and what it answers with: an estimate or an error."""
     answers: dict[str, Any] = {}
 
@@ -104,7 +103,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
     for name in ("composed", "exact"):
         monkeypatch.setattr(plans._Asked, name, ask(name))
-    yield answers
+    return answers
 
 
 def test_without_the_compiler_the_reason_is_said(asked: dict[str, Any]) -> None:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
+
 import pytest
 import torch
 
 import torus  # noqa: F401
 from tests.twin.steps import Stack
-from torus.twin.capture import capture
-from torus.twin.sharding import Sharding, roles
+from torus.twin.capture import lower
+from torus.twin.sharding import Plan, Sharding, Split, roles
 from torus.twin.step import Spec
+from torus.twin.trace import Traced, trace
 
 
-def _specs(mesh: dict[str, int], sharding: Sharding, **options: object) -> dict[str, Spec]:
-    step = capture(Stack(1), (torch.zeros(8, 128),), step="train", mesh=mesh, sharding=sharding, **options)  # type: ignore[arg-type]
-    assert f"mhlo.num_partitions = {torch.Size(mesh.values()).numel()}" in step.text
-    return {a.name: a.spec for a in step.arguments}
+@cache
+def _traced() -> Traced:
+    optimizer = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+    return trace(Stack(1), (torch.zeros(8, 128),), "train", optimizer=optimizer)
+
+
+def _specs(mesh: dict[str, int], sharding: Sharding, split: Split | None = None) -> dict[str, Spec]:
+    found = Plan(_traced(), mesh, sharding, split).arguments
+    return {v.name: spec for v, spec in zip(_traced().arguments, found, strict=True)}
+
+
+def test_a_program_says_how_its_arguments_are_split() -> None:
+    step = lower(_traced(), Plan(_traced(), {"data": 4}, "fsdp"))
+    assert "mhlo.num_partitions = 4" in step.text and '<["data"=4]>' in step.text
+    index = [a.name for a in step.arguments].index("layers.0.down.weight")
+    argument = step.text.split(f"%arg{index}: ")[1].split(", %arg")[0]
+    assert '[{}, {"data"}]' in argument and "tf.aliasing_output" in argument
+    assert step.arguments[index].local_shape(step.mesh) == (128, 64)
 
 
 def test_data_splits_the_batch_alone() -> None:
@@ -27,7 +44,7 @@ def test_data_splits_the_batch_alone() -> None:
 def test_fsdp_splits_parameters_and_their_state_on_the_largest_dimension() -> None:
     found = _specs({"data": 4}, "fsdp")
     assert found["x"] == (("data",), ())
-    assert found["layers.0.up.weight"] == found["layers.0.up.weight.exp_avg"] == (("data",), ())
+    assert found["layers.0.up.weight"] == found["layers.0.up.weight.momentum_buffer"] == (("data",), ())
     assert found["layers.0.down.weight"] == ((), ("data",))
     assert found["last.bias"] == ((),)  # of size 1
 

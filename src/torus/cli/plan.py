@@ -12,7 +12,7 @@ from torus.cli import CommandError
 
 if TYPE_CHECKING:
     from torus.twin.case import Case
-    from torus.twin.plan import Planner
+    from torus.twin.planning import Planner
 
 EPILOG = """
 SCRIPT_OR_FACTORY is one of
@@ -75,11 +75,13 @@ def run(args: argparse.Namespace) -> int:
     from torus import backend
 
     backend.register()
-    from torus.twin.plan import Planner
+    from torus.twin.planning import Planner
 
     try:
-        planner = Planner(_case(args), args.topology, args.mesh, Progress())
-        _answers(args, planner)
+        case = _case(args)
+        sized = case if args.batch is None else case.with_batch(args.batch)
+        planner = Planner(sized, args.topology, args.mesh, Progress())
+        _answers(args, planner, case)
     except (ValueError, TypeError, RuntimeError) as error:
         raise CommandError(str(error)) from error
     _write(args, planner)
@@ -104,7 +106,7 @@ class Progress:
             self.width = 0
 
 
-def _answers(args: argparse.Namespace, planner: Planner) -> None:
+def _answers(args: argparse.Namespace, planner: Planner, case: Case) -> None:
     """Each is printed when it is there."""
     from torus.twin.report import text
 
@@ -119,7 +121,7 @@ def _answers(args: argparse.Namespace, planner: Planner) -> None:
     for answer in planner.answers(args.budget, args.exact):
         say(text.answer(answer))
     if args.numerics:
-        planner.check_numerics()
+        planner.check_numerics(case)
     if args.advice:
         planner.advise()
     if args.scaling:
@@ -142,7 +144,7 @@ def _case(args: argparse.Namespace) -> Case:
     from torus.twin.case import Case
 
     made = factories.load(args.model, **_options(args.option))
-    case = Case(
+    return Case(
         made.model,
         made.inputs,
         args.step,
@@ -152,7 +154,6 @@ def _case(args: argparse.Namespace) -> Case:
         precision=args.precision,
         name=args.model,
     )
-    return case if args.batch is None else case.with_batch(args.batch)
 
 
 def _options(pairs: list[str]) -> dict[str, Any]:

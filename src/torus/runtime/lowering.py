@@ -234,6 +234,14 @@ def _yielding(attributes: Any, which: Sequence[bool]) -> Any:
     return ir.ArrayAttr.get(found)
 
 
+def split_first(array: Any, mesh: Mapping[str, int], axes: Sequence[str]) -> Any:
+    """In what `lower_sharded` traces: the array, whose first dimension is split over `axes`, the others as need be."""
+    grid = jax.sharding.AbstractMesh(tuple(mesh.values()), tuple(mesh))
+    free = jax.sharding.PartitionSpec.UNCONSTRAINED
+    spec = jax.sharding.PartitionSpec(tuple(axes), *(free for _ in array.shape[1:]))
+    return jax.lax.with_sharding_constraint(array, jax.sharding.NamedSharding(grid, spec))
+
+
 def _scope(location: Any) -> str:
     """The name scope in a location such as ``"jit(torus)/layers.0/jit(torus_op)"``, without what JAX adds to it."""
     name = location.name_str if isinstance(location, ir.NameLoc) else ""

@@ -14,7 +14,7 @@ from torus.twin.sharding import roles
 from torus.twin.topology import Topology
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Plan
+    from torus.twin.planning import Plan
 
 ENOUGH = 0.02
 """The least share of memory or time that counts as help, and how near the largest batch is found."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from torus.twin.analytic.kernels import LIGHT, Grouping
+from torus.twin.analytic.kernels import LAYOUT, LIGHT, MATRIX, Grouping
 from torus.twin.analytic.tiling import padded
 from torus.twin.module import Module, Op, Region, read
 from torus.twin.step import Argument, Spec, Step
@@ -54,6 +54,7 @@ class Cut:
         self.home = {i: s for s, segment in enumerate(self.segments) for i in segment.ops}
         self.segments = self._early_updates()
         self.home = {i: s for s, segment in enumerate(self.segments) for i in segment.ops}
+        self.stored |= self._kept_operands()
         self.reuses = self._reuses()
         self.blocks = self._blocks()
 
@@ -76,6 +77,17 @@ class Cut:
     def _is_sunk(self, value: int) -> bool:
         """Whether XLA makes a value anew beside each use, so that it never is in memory."""
         return value not in self.stored and self.ops[self.maker[value]].name in LIGHT
+
+    def _kept_operands(self) -> set[int]:
+        """Operands of products in more than one block: a matrix unit reads an array, which is kept between them."""
+        homes: dict[int, set[int]] = {}
+        for i, op in enumerate(self.ops):
+            if op.name in MATRIX and i in self.home:
+                for value in op.operands:
+                    while value in self.maker and self.ops[self.maker[value]].name in LAYOUT:
+                        value = self.ops[self.maker[value]].operands[0]
+                    homes.setdefault(value, set()).add(self.home[i])
+        return {v for v, found in homes.items() if len(found) > 1 and v not in self.free}
 
     def _reuses(self) -> dict[int, int]:
         """The argument whose memory a result of the step takes."""
@@ -274,7 +286,14 @@ class _Printer:
 
 
 def _spec(spec: Spec) -> str:
-    return ", ".join("{" + ", ".join(f'"{axis}"' for axis in axes) + "}" for axes in spec)
+    """Each axis once: a value that is split over two parts of an axis counts as split over all of it in one place."""
+    seen: set[str] = set()
+    parts = []
+    for axes in spec:
+        new = [axis for axis in axes if axis not in seen]
+        seen.update(new)
+        parts.append("{" + ", ".join(f'"{axis}"' for axis in new) + "}")
+    return ", ".join(parts)
 
 
 def _properties(attributes: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from torus.backend.lowering.dtypes import to_name
 from torus.backend.lowering.lazy import jax
 from torus.twin.notes import PLACE
 from torus.twin.sharding import Plan, Sharding, Split
-from torus.twin.step import Argument, Kind, Spec, Step
+from torus.twin.step import Argument, Kind, Step
 from torus.twin.trace import Traced, trace
 from torus.twin.updates import Optimizer
 
@@ -66,7 +66,7 @@ def lower(traced: Traced, plan: Plan, precision: str | None = None) -> Step:
         for i, (v, spec) in enumerate(zip(traced.arguments, plan.arguments, strict=True))
     ]
     names = [(r.name, cast(Kind, r.kind)) for r in traced.results]
-    return lower_graph(traced.name, traced.module, arguments, names, plan.results, dict(plan.mesh), precision)
+    return lower_graph(traced.name, traced.module, arguments, names, plan, precision)
 
 
 def lower_graph(
@@ -74,14 +74,13 @@ def lower_graph(
     module: torch.fx.GraphModule,
     arguments: Sequence[Argument],
     results: Sequence[tuple[str, Kind]],
-    result_specs: Sequence[Spec | None],
-    mesh: dict[str, int],
+    plan: Plan,
     precision: str | None = None,
 ) -> Step:
     """A graph whose placeholders are `arguments`, as a step."""
     from torus.runtime import lowering
 
-    function = _Placed(module)
+    function, mesh = _Placed(module, plan), dict(plan.mesh)
     arguments = [*arguments, GENERATOR] if function.draws else list(arguments)
 
     def run(*arrays: Any) -> list[Any]:
@@ -95,25 +94,44 @@ def lower_graph(
             platform="tpu",
             mesh=mesh,
             specs=[a.spec for a in arguments],
-            result_specs=result_specs,
+            result_specs=plan.results,
             donated=[a.donated for a in arguments],
             later=([a.kind in _HELD for a in arguments], [kind in _HELD for _, kind in results]),
         )
     found = tuple(
         Argument(n, kind, shape, dtype, spec or ((),) * len(shape))
-        for (n, kind), (shape, dtype), spec in zip(results, outs, result_specs, strict=True)
+        for (n, kind), (shape, dtype), spec in zip(results, outs, plan.results, strict=True)
     )
     return Step(name, text, tuple(arguments), found, mesh, tuple(places))
 
 
 class _Placed(GraphFunction):
-    """A graph whose ops are lowered in the scope of the place that they come from."""
+    """A graph whose ops are lowered in the scope of the place that they come from.
+
+    Activations stay split by the batch: else the split of parameters would spread to them.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, plan: Plan) -> None:
+        super().__init__(module)
+        self.plan = plan
 
     def __call__(self, *arguments: Any, generator: Any = None) -> list[Any]:
         return _PlacedRun(self, generator).run(arguments)
 
 
 class _PlacedRun(Run):
+    function: _Placed
+
     def node(self, node: Any) -> Any:
+        from torus.runtime import lowering
+
         with jax.named_scope(node.meta.get(PLACE) or "step"):
-            return super().node(node)
+            result = super().node(node)
+            plan = self.function.plan
+            if node.target in _VIEWS and len(result.shape) > 2 and plan.keeps_split(tuple(result.shape)):
+                return lowering.split_first(result, plan.mesh, plan.batch_axes)
+            return result
+
+
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+"""What follows each product of a batch with a parameter."""

@@ -39,7 +39,6 @@ def compose(
     cut = Cut(step)
     known = _Figures(cut, topology, compiler, time.perf_counter() + budget, progress, dict(options or {}))
     parts = [known.of[block.step.text] for block in cut.blocks]
-    memory = _memory(cut, parts)
     notes = [f"Added up from {len(parts)} blocks of {len(known.of)} kinds; fusions across their borders are left out."]
     if known.guessed:
         notes.append(
@@ -49,7 +48,7 @@ def compose(
     local = [t for p in parts if (t := p.local_seconds) is not None]
     return Estimate(
         certainty="composed",
-        memory=memory,
+        memory=memory(cut, parts),
         flops=sum(p.flops for p in parts),
         bytes=sum(p.bytes for p in parts),
         roofline_seconds=sum(p.roofline_seconds for p in parts),
@@ -94,7 +93,7 @@ class _Figures:
         return estimate_of(compiled, step.mesh, self.topology)
 
 
-def _memory(cut: Cut, parts: list[Estimate]) -> Memory:
+def memory(cut: Cut, parts: list[Estimate]) -> Memory:
     """Arguments and results of the step, and the most that is needed beside them.
 
     While a block runs, there are what enters and leaves it, its temporaries, and the values that were made before it

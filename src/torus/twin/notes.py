@@ -116,6 +116,13 @@ def _line() -> str:
     return ""
 
 
+def source(node: Any) -> Any:
+    """What a node is, but for its part in autograd."""
+    while node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
+        node = node.args[0]
+    return node
+
+
 def barrier(*arrays: Any) -> tuple[Any, ...]:
     """The same arrays, of which a compiler knows nothing."""
     from torus.backend.lowering.lazy import lax
@@ -131,10 +138,12 @@ def keep_recomputation(graph: torch.fx.Graph) -> None:
     gradient: Any = None
     stretch: list[Any] = []
     for node in [*graph.nodes]:
+        if node.op != "call_function" or node.target is torch.ops.aten.detach.default:
+            continue  # autograd detaches what it saves, in the midst of a stretch
         if node.meta.get(AGAIN):
             stretch.append(node)
             continue
-        if node.op == "call_function" and stretch and node.meta.get(PHASE) == "backward":
+        if stretch:
             _set_apart(graph, stretch, gradient)
             stretch = []
         if node.meta.get(PHASE) == "backward" and isinstance(node.meta.get("val"), torch.Tensor):
@@ -144,9 +153,8 @@ def keep_recomputation(graph: torch.fx.Graph) -> None:
 def _set_apart(graph: torch.fx.Graph, stretch: Sequence[Any], gradient: Any) -> None:
     inside = set(stretch)
     used = dict.fromkeys(n for node in stretch for n in node.all_input_nodes if n not in inside)
-    outer = [n for n in used if isinstance(n.meta.get("val"), torch.Tensor) and n.op != "placeholder"]
-    if not outer:
-        return
+    tensors = [n for n in used if isinstance(n.meta.get("val"), torch.Tensor)]
+    outer = [n for n in tensors if source(n).op != "placeholder"] or tensors
     values = [*outer, gradient] if gradient is not None else outer
     with graph.inserting_before(stretch[0]):
         tied = graph.call_function(barrier, tuple(values))

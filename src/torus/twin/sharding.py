@@ -85,6 +85,10 @@ class Plan:
         """Whether the first dimension is the batch, and splits evenly."""
         return bool(self.batch_axes) and shape[:1] == (self.batch,) and self._divides(shape[0], self.batch_axes)
 
+    def keeps_split(self, shape: tuple[int, ...]) -> bool:
+        """Whether an activation needs to be told that it is split as the batch is, since parameters are split too."""
+        return bool(self.fsdp or self.tensor) and self.is_batched(shape)
+
     def _result(self, value: Value) -> Spec | None:
         return self.activation(value) if self.is_batched(value.shape) else None
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch.utils import _pytree as pytree
 
-from torus.twin.notes import Notes, keep_recomputation
+from torus.twin.notes import Notes, keep_recomputation, source
 from torus.twin.step import Kind
 from torus.twin.updates import Optimizer as Optimizer
 from torus.twin.updates import Updates
@@ -72,17 +72,11 @@ def _without_idle(graph: torch.fx.GraphModule, results: Sequence[Value]) -> tupl
     kept = [
         (node, value)
         for node, value in zip(output.args[0], results, strict=True)
-        if value.replaces is None or _source(node).op != "placeholder"
+        if value.replaces is None or source(node).op != "placeholder"
     ]
     output.args = (tuple(node for node, _ in kept),)
     graph.graph.eliminate_dead_code()
     return tuple(value for _, value in kept)
-
-
-def _source(node: Any) -> Any:
-    while node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
-        node = node.args[0]
-    return node
 
 
 class _Program:

@@ -69,8 +69,8 @@ def live_tensors(device: Device = None) -> list[LiveTensors]:
         groups[made_by, line].append((nbytes, dtype, tuple(sizes)))
     rows = []
     for (made_by, line), values in groups.items():
-        _, dtype, sizes = max(values, key=lambda value: value[0])
-        rows.append(LiveTensors(sum(v[0] for v in values), len(values), dtype, sizes, _named(made_by), line))
+        _, kind, shape = max(values, key=lambda value: value[0])
+        rows.append(LiveTensors(sum(v[0] for v in values), len(values), kind, shape, _named(made_by), line))
     return sorted(rows, key=lambda row: -row.bytes)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from torus.twin import constants
 from torus.twin import module as modules
-from torus.twin.analytic import fast_memory, liveness, loops, waste
+from torus.twin.analytic import liveness, loops, waste
 from torus.twin.analytic.flops import dimensions
 from torus.twin.analytic.kernels import COLLECTIVES, MATRIX, Grouping, Kernel
 from torus.twin.analytic.partition import Partition
@@ -22,6 +22,12 @@ from torus.twin.topology import Topology
 
 DOMINATING = 24
 """How many ops an estimate lists."""
+GAPS = 1.05
+"""The compiler's heap over the arrays that live in it: they are of unlike sizes and leave gaps."""
+ASSUMED = (
+    "Fusion, layouts and the order of ops are a model of the TPU compiler's, not its own.",
+    "Arrays that the compiler may keep in the memory beside a core count as HBM.",
+)
 
 
 def estimate(step: Step, topology: Topology) -> Estimate:
@@ -36,7 +42,7 @@ def estimate(step: Step, topology: Topology) -> Estimate:
     program = partition.run()
     costs = _Program(program, topology.chip)
     kernels, extra = costs.region(program.main)
-    memory = _memory(step, program, kernels, costs.size, topology.chip.family)
+    memory = _memory(step, program, kernels, costs.size)
     exchanged = _collectives(partition, kernels, topology, costs.narrow)
     seconds = sum(costs.seconds(k) for k in kernels)
     return Estimate(
@@ -49,7 +55,7 @@ def estimate(step: Step, topology: Topology) -> Estimate:
         collectives=exchanged,
         ops=costs.dominating(kernels),
         padding=waste.padding(program, topology.chip),
-        notes=tuple(costs.notes),
+        notes=(*ASSUMED, *costs.notes),
     )
 
 
@@ -74,11 +80,11 @@ class _Program:
         kernels, extra = grouping.run(), grouping.extra
         self.narrow |= grouping.narrow()
         for kernel in kernels:
+            if kernel.op.name == "custom_call":
+                self.notes["The work of custom calls is not known; their arrays count as read and written."] = None
             if kernel.op.regions and kernel.op.name in ("while", "case", "if"):
                 extra += self._nested(kernel)
-        free = {*region.arguments}
-        order = liveness.ordered(kernels, self.size, free)
-        return order, extra
+        return liveness.ordered(kernels, self.size, {*region.arguments, *region.returns}), extra
 
     def _nested(self, kernel: Kernel) -> float:
         """Cost of a loop's or branch's regions, put into its kernel."""
@@ -155,7 +161,7 @@ class _Program:
 
 def _images(program: Module) -> dict[tuple[int, ...], tuple[int, ...]]:
     """For the shape of each array of a convolution its batch and feature dimensions, which then come last."""
-    found = {}
+    found: dict[tuple[int, ...], tuple[int, ...]] = {}
     for op in program.main.ops:
         if op.name == "convolution" and (dims := dimensions(op)):
             for index, name in zip((*op.operands, *op.results), dims, strict=True):
@@ -163,14 +169,13 @@ def _images(program: Module) -> dict[tuple[int, ...], tuple[int, ...]]:
     return found
 
 
-def _memory(step: Step, program: Module, kernels: list[Kernel], size: Callable[[int], int], family: str) -> Memory:
+def _memory(step: Step, program: Module, kernels: list[Kernel], size: Callable[[int], int]) -> Memory:
     main = program.main
     arguments = sum(map(size, main.arguments))
     reused = _reused(step, program)
     outputs = sum(size(i) for i in dict.fromkeys(main.returns) if i not in reused)
     free = {*main.arguments, *main.returns}
-    free |= fast_memory.kept_near(kernels, size, free, family)
-    temporaries, _ = liveness.peak(kernels, size, free, ())
+    temporaries = int(GAPS * liveness.peak(kernels, size, free, ())[0])
     return Memory(arguments, outputs, temporaries, arguments + outputs + temporaries)
 
 

@@ -23,7 +23,8 @@ LIGHT = (
     | TRANSCENDENTAL
     | frozenset(
         """broadcast_in_dim bitcast_convert concatenate dynamic_slice optimization_barrier pad reshape reverse slice
-        transpose sdy.sharding_constraint chlo.broadcast_add chlo.constant tuple get_tuple_element""".split()
+        transpose sdy.reshard sdy.sharding_constraint chlo.broadcast_add chlo.constant tuple
+        get_tuple_element""".split()
     )
 )
 LAYOUT = frozenset(("reshape", "slice", "transpose"))
@@ -140,7 +141,8 @@ class Grouping:
             elif self._reads_array(op, i) and self.leaves.get(i) != frozenset((i,)):
                 self._loop(Op("copy", op.operands, (), "", [], op.place), i, self.leaves.get(i, frozenset()))
         if op.name == "convolution":
-            op.operands = tuple(self._laid_out(i, op) for i in op.operands)
+            moved = tuple(self._laid_out(i, op) for i in op.operands)
+            op = Op(op.name, moved, op.results, op.attributes, op.regions, op.place)
         leaves = self._leaves(op.operands)
         kernel = self._sibling(op, leaves)
         if kernel is None:

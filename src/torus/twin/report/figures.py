@@ -11,7 +11,7 @@ from torus.twin.report.words import binary
 
 if TYPE_CHECKING:
     from torus.twin.estimate import Memory
-    from torus.twin.plan import Plan
+    from torus.twin.planning import Plan
     from torus.twin.scaling import Curve, Kind
 
 COLOURS = {"data": "#4285d6", "fsdp": "#e67e22", "tensor": "#2a9d6f"}

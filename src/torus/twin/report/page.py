@@ -12,7 +12,7 @@ from torus.twin.report import figures, tables
 from torus.twin.report.words import binary, decimal, seconds
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Answer, Plan
+    from torus.twin.planning import Answer, Plan
 
 CERTAINTY = {
     "analytic": "from the program's text alone",
@@ -34,13 +34,14 @@ def fragment(plan: Plan) -> str:
     """The same inside of another page: every rule of its style is about its own elements alone."""
     parts = [_verdict(plan), _memory(plan), *(_table(each) for each in tables.tables(plan)), *_scaling(plan)]
     if plan.numerics is not None:
-        parts.append(f'<h2>Numerics</h2><section class="card"><pre>{escape(str(plan.numerics))}</pre></section>')
+        parts.append(f'<h2>Numerics</h2><section class="card"><pre>{escape(plan.numerics.table())}</pre></section>')
     parts.append(_assumptions(plan))
     body = "\n".join(parts)
+    title = escape(f"{plan.name} on {plan.topology.name}")
     return (
         f"<style>\n{_style()}</style>\n"
-        f'<main class="torus-explain torus-twin auto">\n<header><h1>{escape(f"{plan.name} on {plan.topology.name}")}</h1>'
-        f"<p>{_subtitle(plan)}</p></header>\n{body}\n</main>"
+        f'<main class="torus-explain torus-twin auto">\n<header><h1>{title}</h1><p>{_subtitle(plan)}</p></header>\n'
+        f"{body}\n</main>"
     )
 
 

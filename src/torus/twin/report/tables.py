@@ -10,7 +10,7 @@ from torus.twin.estimate import Estimate
 from torus.twin.report.words import binary, change, decimal, seconds
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Plan
+    from torus.twin.planning import Plan
     from torus.twin.scaling import Curve
 
 MOST_ROWS = 12

@@ -10,7 +10,7 @@ from torus.twin.report import tables
 from torus.twin.report.words import binary, seconds
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Answer, Plan
+    from torus.twin.planning import Answer, Plan
 
 WIDTH = 110
 
@@ -25,7 +25,7 @@ def details(plan: Plan) -> str:
     parts = [table(each) for each in tables.tables(plan)]
     parts += [table(tables.curve(curve)) for curve in plan.scaling]
     if plan.numerics is not None:
-        parts.append(str(plan.numerics))
+        parts.append(plan.numerics.table())
     notes = "\n".join(textwrap.fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") for note in plan.notes)
     return "\n\n".join([*parts, *([f"Assumed and left out\n{notes}"] if notes else [])])
 

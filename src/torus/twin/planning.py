@@ -251,14 +251,18 @@ class Planner:
         self.plan = replace(self.plan, answers=(*self.plan.answers, answer))
         return answer
 
-    def check_numerics(self) -> None:
-        """Run the model with the products of each precision. Raises ValueError for one without weights."""
+    def check_numerics(self, case: Case | None = None) -> None:
+        """Run the model with the products of each precision, on the inputs of a smaller `case` where there is one.
+
+        Raises ValueError for a model without weights, or inputs without values.
+        """
         from torus.twin.numerics import numerics
 
-        if not self.case.has_values:
+        case = case or self.case
+        if not case.has_values:
             raise ValueError(f"numerics are found by running the model, and {self.plan.name} has sizes but no weights")
         self.progress("run the model in each precision")
-        self.plan = replace(self.plan, numerics=numerics(self.case.fn, self.case.inputs, step=self.case.step))
+        self.plan = replace(self.plan, numerics=numerics(case.fn, case.inputs, step=case.step))
 
     def advise(self) -> None:
         """Find what would help."""
