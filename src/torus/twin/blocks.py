@@ -193,6 +193,10 @@ def _alike(a: _Segment, b: _Segment) -> bool:
     return (a.place, a.updates) == (b.place, b.updates)
 
 
+_PLAIN = {"sdy.constant": "stablehlo.constant", "sdy.reshard": "sdy.sharding_constraint"}
+"""What Shardy makes of ops, and what a program has that it has not seen yet."""
+
+
 def _layer(place: str) -> str:
     """``"model.layers.3"`` of ``"model.layers.3.mlp.up"``; empty for what is in no numbered module."""
     parts = place.split(".")
@@ -242,7 +246,7 @@ class _Printer:
 
     def op(self, op: Op) -> str:
         """One op in MLIR's generic form."""
-        name = "stablehlo.constant" if op.name == "sdy.constant" else op.name
+        name = _PLAIN.get(op.name, op.name)
         name = name if "." in name else f"stablehlo.{name}"
         first, rest = _properties(op.attributes)
         regions = f" ({', '.join(map(self._region, op.regions))})" if op.regions else ""
