@@ -58,9 +58,10 @@ test: setup ## the whole test suite
 test-fast: setup ## the tests that are not marked slow (under five minutes)
 	$(TESTS) -n $(JOBS) -m "not slow" $(PYTEST_ARGS)
 
-test-conformance: setup ## PyTorch's operator database against the device: hours; ONLY=regex and SHARD=1/4 take parts of it
+test-conformance: setup ## PyTorch's operator database against the device and the TPU compiler: hours; ONLY=regex and SHARD=1/4 take parts
 	TORUS_CONFORMANCE=full TORUS_CONFORMANCE_ONLY='$(ONLY)' TORUS_CONFORMANCE_SHARD='$(SHARD)' TORUS_CPU_FALLBACK=silent \
 	  $(TESTS) -n $(JOBS) $(PYTEST_ARGS) tests/conformance
+	TORUS_TPU_PROGRAMS=1 $(TESTS) -n $(JOBS) $(PYTEST_ARGS) tests/lowering
 
 test-captum: setup ## Captum's own configurations in every mode, and the matrix of its methods: an hour; ONLY and SHARD as above
 	TORUS_CAPTUM=full TORUS_CAPTUM_ONLY='$(ONLY)' TORUS_CAPTUM_SHARD='$(SHARD)' $(TESTS) -n $(JOBS) $(PYTEST_ARGS) tests/explain/captum

@@ -10,12 +10,17 @@
 
 #include "checks.h"
 #include "dispatch.h"
+#include "limit.h"
+#include "origins.h"
 #include "runtime_seam.h"
 #include "storage.h"
 #include "trace.h"
 
 namespace torus {
 namespace {
+
+constexpr const char* kFromHost = "a copy from the host";
+constexpr const char* kFromDevice = "a copy from another device";
 
 bool is_device(const at::Tensor& tensor) {
   return tensor.device().type() == kDevice;
@@ -79,8 +84,12 @@ at::Tensor to_device(const at::Tensor& source, c10::DeviceIndex index) {
   }
   const CauseScope cause(Cause::kOtherDevice);
   auto device = checked(PyLong_FromLong(index));
-  auto array = call_seam("copy_to_device", {value->array(), device.get()});
-  state_of(result).value = c10::make_intrusive<Value>(array.release(), value->layout(), index);
+  auto* computed = value->array();
+  admit(index, value->layout()->nbytes(), kFromDevice);
+  auto array = call_seam("copy_to_device", {computed, device.get()});
+  auto copy = c10::make_intrusive<Value>(array.release(), value->layout(), index);
+  note_origin(*copy, kFromDevice);
+  state_of(result).value = std::move(copy);
   return result;
 }
 
@@ -96,10 +105,14 @@ void upload(const at::Tensor& owned, const at::Tensor& target) {
   auto& state = state_of(target);
   const auto shape = memory_shape(target);
   // In the order of memory the tensor is contiguous.
+  const auto* layout = intern_layout(target.scalar_type(), shape);
+  admit(state.device, layout->nbytes(), kFromHost);
   auto in_memory_order = owned.as_strided(shape, torus::contiguous_strides(shape));
   auto array = array_from_host(in_memory_order, state.device);
   counters().host_writes.fetch_add(1, std::memory_order_relaxed);
-  state.value = c10::make_intrusive<Value>(array.release(), intern_layout(target.scalar_type(), shape), state.device);
+  auto value = c10::make_intrusive<Value>(array.release(), layout, state.device);
+  note_origin(*value, kFromHost);
+  state.value = std::move(value);
 }
 
 void copy_from_host(const at::Tensor& source, const at::Tensor& target) {

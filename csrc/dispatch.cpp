@@ -13,6 +13,8 @@
 #include "device.h"
 #include "fallback.h"
 #include "launch.h"
+#include "limit.h"
+#include "origins.h"
 #include "program.h"
 #include "trace.h"
 
@@ -21,19 +23,20 @@ namespace {
 
 std::atomic<bool> blocking{false};
 
-// An array whose memory the program may take: `array` when nobody else has it, else a copy.
-PyRef give_up(PyObject* array, const ValuePtr& value, c10::DeviceIndex device) {
+// An array whose memory the program may take: `array` when nobody else has it, else a copy, whose bytes are added up.
+PyRef give_up(PyObject* array, const ValuePtr& value, c10::DeviceIndex device, int64_t& copied) {
   // The storage and the signature hold the value, the value and this call hold the array.
   forget_launched(device, array);
   if (value.use_count() <= 2 && Py_REFCNT(array) <= 2) {
     Py_INCREF(array);
     return PyRef(array);
   }
+  copied += value->layout()->nbytes();
   auto index = checked(PyLong_FromLong(device));
   return call_seam("copy_to_device", {array, index.get()});
 }
 
-PyRef collect_inputs(const Entry& entry, const Signature& signature) {
+PyRef collect_inputs(const Entry& entry, const Signature& signature, int64_t& copied) {
   for (auto index : entry.inputs) {
     signature.tensors()[static_cast<size_t>(index)].value->array(); // runs what is pending; it may let go of the GIL
   }
@@ -47,7 +50,7 @@ PyRef collect_inputs(const Entry& entry, const Signature& signature) {
   }
   for (auto place : entry.donated) {
     const auto& value = signature.tensors()[static_cast<size_t>(entry.inputs[static_cast<size_t>(place)])].value;
-    auto given = give_up(PyList_GET_ITEM(list.get(), place), value, signature.device());
+    auto given = give_up(PyList_GET_ITEM(list.get(), place), value, signature.device(), copied);
     PyList_SetItem(list.get(), place, given.release());
   }
   if (entry.takes_pack) {
@@ -69,6 +72,7 @@ std::vector<at::Tensor> take_results(const Entry& entry, const Signature& signat
     auto* array = PyList_GET_ITEM(results, position++);
     Py_INCREF(array);
     auto value = c10::make_intrusive<Value>(array, plan.layout, signature.device());
+    note_origin(*value, entry.op->name.c_str());
     if (plan.writes >= 0) {
       state_of(*signature.tensors()[static_cast<size_t>(plan.writes)].tensor).value = std::move(value);
     } else {
@@ -132,7 +136,9 @@ Py_ssize_t count_arrays(const Entry& entry) {
 std::vector<at::Tensor> launch(Entry& entry, Signature& signature, bool deferred) {
   signature.draw_random_state();
   load_program(entry);
-  auto inputs = collect_inputs(entry, signature);
+  int64_t copied = 0;
+  auto inputs = collect_inputs(entry, signature, copied);
+  admit(signature.device(), entry, copied);
   auto results = launch_program(entry.execute.get(), entry.handlers.get(), inputs.get(), signature.device());
   if (entry.checks && deferred) {
     defer_checks(entry, results.get(), count_arrays(entry));

@@ -8,6 +8,7 @@
 #include "explanation.h"
 #include "failure.h"
 #include "launch.h"
+#include "limit.h"
 #include "plan.h"
 #include "python_values.h"
 #include "segments.h"
@@ -50,6 +51,7 @@ class Runner {
   void run(const Segment& segment) {
     auto* fused = segment.fused.get();
     const auto before = story_.programs;
+    bool has_room = true;
     if (segment.nodes.empty()) {
       release(segment.begin, segment.end);
       story_.segments.emplace_back("not needed", "");
@@ -57,14 +59,17 @@ class Runner {
     }
     if (fused != nullptr && fuse_mode() != FuseMode::kNever) {
       ask(segment);
-      if (fused->state == Fused::State::kReady && error_of(segment.inputs) == nullptr && run_fused(segment)) {
+      const bool runs = fused->state == Fused::State::kReady && error_of(segment.inputs) == nullptr;
+      has_room = !runs || make_room(trace_.device, fused->extra_bytes);
+      if (runs && has_room && run_fused(segment)) {
         story_.segments.emplace_back("fused", "");
         return;
       }
     }
     run_nodes(segment.begin, segment.end);
     const bool single = segment.nodes.size() == 1 && story_.programs - before == 1;
-    story_.segments.emplace_back(single ? "one program" : "op by op", single ? "" : why_not_fused(fused));
+    const auto* why = has_room ? why_not_fused(fused) : "no room for it in memory";
+    story_.segments.emplace_back(single ? "one program" : "op by op", single ? "" : why);
   }
 
  private:
@@ -139,7 +144,6 @@ class Runner {
       for (auto place : segment.donated) {
         forget_launched(trace_.device, PyList_GET_ITEM(inputs.get(), place));
       }
-      account_temporary(trace_.device, fused.extra_bytes);
       results = launch_program(fused.execute.get(), fused.handlers.get(), inputs.get(), trace_.device);
     } catch (const std::exception& error) {
       fused.state = Fused::State::kFailed;
@@ -233,6 +237,7 @@ class Runner {
       try {
         load(*node.entry);
         auto arguments = collect(inputs, n, n + 1);
+        admit(trace_.device, *node.entry);
         results = launch_program(node.entry->execute.get(), node.entry->handlers.get(), arguments.get(), trace_.device);
         ++story_.programs;
         if (node.entry->checks) {

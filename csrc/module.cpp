@@ -12,6 +12,8 @@
 #include "graph.h"
 #include "hooks.h"
 #include "launch.h"
+#include "limit.h"
+#include "origins.h"
 #include "plan.h"
 #include "program.h"
 #include "runtime_seam.h"
@@ -86,6 +88,7 @@ at::Tensor tensor_from_array(const py::object& array, at::ScalarType dtype, cons
                              int device) {
   auto value = c10::make_intrusive<Value>(array.inc_ref().ptr(), intern_layout(dtype, sizes),
                                           static_cast<c10::DeviceIndex>(device));
+  note_origin(*value, "an array of the runtime");
   return make_tensor(std::move(value), dtype, sizes, torus::contiguous_strides(sizes));
 }
 
@@ -122,6 +125,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("reset_peak_memory_stats", [](int device) { reset_peak_memory(static_cast<c10::DeviceIndex>(device)); });
   m.def("reset_accumulated_memory_stats",
         [](int device) { reset_accumulated_memory(static_cast<c10::DeviceIndex>(device)); });
+  m.def("memory_limit", [](int device) { return memory_limit(static_cast<c10::DeviceIndex>(device)); });
+  m.def("limit_memory",
+        [](int device, int64_t nbytes) { limit_memory(static_cast<c10::DeviceIndex>(device), nbytes); });
+  m.def("live_values", [](int device) {
+    return py::reinterpret_steal<py::list>(describe_live(static_cast<c10::DeviceIndex>(device)));
+  });
   m.def("drain_garbage", &drain_garbage);
   m.def("counters", &counters_py);
   m.def("reset_counters", &reset_counters);
@@ -131,6 +140,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("set_fallback_mode", [](int mode) { set_fallback_mode(static_cast<FallbackMode>(mode)); });
   m.def("precision", &precision);
   m.def("set_precision", &set_precision);
+  m.def("emulate_allowed_passes", &emulate_allowed_passes);
   m.def("launch_blocking", &launch_blocking);
   m.def("set_launch_blocking", &set_launch_blocking);
   m.def("clear_programs", [] {

@@ -12,6 +12,8 @@
 #include <torch/library.h>
 
 #include "device.h"
+#include "limit.h"
+#include "origins.h"
 #include "runtime_seam.h"
 #include "storage.h"
 
@@ -149,9 +151,13 @@ void resize_storage(c10::StorageImpl& storage, size_t nbytes) {
   if (const auto value = state.value; value && nbytes > 0) {
     auto bytes = checked(PyLong_FromSize_t(nbytes));
     auto device = checked(PyLong_FromLong(state.device));
-    auto array = call_seam("resize_bytes", {value->array(), bytes.get(), device.get()});
-    static_cast<StorageState*>(pointer.get_context())->value = c10::make_intrusive<Value>(
-        array.release(), intern_layout(at::kByte, {static_cast<int64_t>(nbytes)}), state.device);
+    auto* old = value->array();
+    admit(state.device, static_cast<int64_t>(nbytes), "a storage that grows");
+    auto array = call_seam("resize_bytes", {old, bytes.get(), device.get()});
+    auto resized = c10::make_intrusive<Value>(array.release(), intern_layout(at::kByte, {static_cast<int64_t>(nbytes)}),
+                                              state.device);
+    note_origin(*resized, "a storage that grew");
+    static_cast<StorageState*>(pointer.get_context())->value = std::move(resized);
   }
   storage.set_data_ptr_noswap(std::move(pointer));
   storage.set_nbytes(nbytes);

@@ -47,6 +47,7 @@ struct Entry {
   PyRef recipe;               // what Python knows of it: how to load the program, its text
   PyRef execute;              // null until load_program
   PyRef handlers;
+  int64_t extra_bytes = -1;    // that it needs while it runs, beside its arguments; -1: not asked yet
   PyRef checks;                // messages of the index checks, whose reports are the last results
   std::vector<int32_t> inputs; // tensor arguments, in the program's order
   bool takes_pack = false;

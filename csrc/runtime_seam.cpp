@@ -46,6 +46,31 @@ class WithoutDynamo {
   PyRef previous_;
 };
 
+// What a runtime raises where memory is exhausted, as PyTorch has it for accelerators.
+void convert_out_of_memory() {
+  if (PyErr_ExceptionMatches(PyExc_RuntimeError) == 0) {
+    return;
+  }
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  const PyRef text(PyObject_Str(value));
+  const char* said = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  const PyRef torch(PyImport_ImportModule("torch"));
+  const PyRef wanted(torch ? PyObject_GetAttrString(torch.get(), "OutOfMemoryError") : nullptr);
+  PyErr_Clear();
+  const char* begin = "RESOURCE_EXHAUSTED";
+  const bool exhausted = said != nullptr && std::strncmp(said, begin, std::strlen(begin)) == 0;
+  if (!exhausted || !wanted || PyErr_GivenExceptionMatches(value, wanted.get()) != 0) {
+    PyErr_Restore(type, value, traceback);
+    return;
+  }
+  PyErr_SetString(wanted.get(), said);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+}
+
 void delete_unused_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, "dltensor")) {
     auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
@@ -56,6 +81,7 @@ void delete_unused_capsule(PyObject* capsule) {
 } // namespace
 
 void throw_python_error() {
+  convert_out_of_memory();
   python_error error;
   error.persist();
   throw error; // NOLINT

@@ -34,6 +34,7 @@ constexpr uint64_t tag(Tag t, uint64_t payload = 0) {
 }
 
 std::atomic<int> precision_override{-1};
+std::atomic<bool> emulates_allowed{false};
 
 bool is_64bit_float(c10::ScalarType dtype) {
   return dtype == at::kDouble || dtype == at::kComplexDouble;
@@ -138,14 +139,19 @@ int precision() {
   if (value >= 0) {
     return value;
   }
+  const bool emulate = emulates_allowed.load(std::memory_order_relaxed);
   switch (at::globalContext().float32MatmulPrecision()) {
     case at::Float32MatmulPrecision::HIGHEST:
       return 2;
     case at::Float32MatmulPrecision::HIGH:
-      return 1;
+      return emulate ? 4 : 1;
     default:
-      return 0;
+      return emulate ? 3 : 0;
   }
+}
+
+void emulate_allowed_passes(bool value) {
+  emulates_allowed.store(value, std::memory_order_relaxed);
 }
 
 void set_precision(int value) {

@@ -120,5 +120,7 @@ bool is_usual(const ArgInfo& info, const c10::IValue& value);
 // numbers; -1 follows torch.set_float32_matmul_precision, which has the first three.
 int precision();
 void set_precision(int value);
+// What PyTorch's setting allows is done, in passes, where this device has no unit for them: Python's numbers 3 and 4.
+void emulate_allowed_passes(bool value);
 
 } // namespace torus

@@ -9,6 +9,7 @@
 #include "failure.h"
 #include "fusion.h"
 #include "launch.h"
+#include "origins.h"
 #include "place.h"
 
 namespace torus {
@@ -164,7 +165,7 @@ void Trace::add(Entry& entry, const Signature& signature) {
   if (entry.takes_pack) {
     words.insert(words.end(), signature.pack().begin(), signature.pack().end());
   }
-  if (entry.checks || keep_places.load(std::memory_order_relaxed)) {
+  if (entry.checks || keep_places.load(std::memory_order_relaxed) || keeping_origins()) {
     node.place = static_cast<int32_t>(places.size());
     places.push_back(current_place());
   }
@@ -306,6 +307,7 @@ std::vector<at::Tensor> record(Entry& entry, Signature& signature) {
     }
     auto value = c10::make_intrusive<Value>(trace.get(), static_cast<int32_t>(trace->results.size()), plan.layout,
                                             trace->device);
+    note_origin(*value, entry.op->name.c_str());
     trace->results.push_back(value);
     if (plan.writes >= 0) {
       state_of(*signature.tensors()[static_cast<size_t>(plan.writes)].tensor).value = std::move(value);

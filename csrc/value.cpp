@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "device.h"
+#include "origins.h"
 
 namespace torus {
 namespace {
@@ -56,6 +57,7 @@ Garbage& garbage() {
 struct Accounting {
   std::mutex mutex;
   std::array<MemoryStats, kMaxDevices> devices{};
+  std::array<int64_t, kMaxDevices> limits{};
 };
 
 Accounting& accounting() {
@@ -107,6 +109,9 @@ Value::Value(Trace* trace, int32_t slot, const Layout* layout, c10::DeviceIndex 
     : trace_(trace), slot_(slot), layout_(layout), device_(device) {}
 
 Value::~Value() {
+  if (keeping_origins()) {
+    forget_origin(*this);
+  }
   if (array_ != nullptr) {
     account(device_, -layout_->nbytes());
   }
@@ -182,11 +187,29 @@ void reset_peak_memory(c10::DeviceIndex device) {
   stats.peak = stats.current;
 }
 
-void account_temporary(c10::DeviceIndex device, int64_t nbytes) {
+void set_memory_limit(c10::DeviceIndex device, int64_t nbytes) {
+  auto& a = accounting();
+  std::lock_guard<std::mutex> lock(a.mutex);
+  a.limits.at(static_cast<size_t>(device)) = nbytes;
+}
+
+int64_t memory_limit(c10::DeviceIndex device) {
+  auto& a = accounting();
+  std::lock_guard<std::mutex> lock(a.mutex);
+  return a.limits.at(static_cast<size_t>(device));
+}
+
+bool make_room(c10::DeviceIndex device, int64_t nbytes) {
   auto& a = accounting();
   std::lock_guard<std::mutex> lock(a.mutex);
   auto& stats = a.devices.at(static_cast<size_t>(device));
-  stats.peak = std::max(stats.peak, stats.current + nbytes);
+  const auto limit = a.limits[static_cast<size_t>(device)];
+  const auto needed = stats.current + nbytes;
+  if (limit > 0 && nbytes > 0 && needed > limit) {
+    return false;
+  }
+  stats.peak = std::max(stats.peak, needed);
+  return true;
 }
 
 void reset_accumulated_memory(c10::DeviceIndex device) {

@@ -106,8 +106,11 @@ struct MemoryStats {
 
 MemoryStats memory_stats(c10::DeviceIndex device);
 void reset_peak_memory(c10::DeviceIndex device);
-// Memory that a program needs while it runs, beside its arguments and results.
-void account_temporary(c10::DeviceIndex device, int64_t nbytes);
+// The most that a device may hold; 0: as much as there is.
+void set_memory_limit(c10::DeviceIndex device, int64_t nbytes);
+int64_t memory_limit(c10::DeviceIndex device);
+// Counts, for the peak, what something needs beside what is alive; false, and not counted, where a limit forbids it.
+bool make_room(c10::DeviceIndex device, int64_t nbytes);
 void reset_accumulated_memory(c10::DeviceIndex device);
 
 } // namespace torus

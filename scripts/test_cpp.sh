@@ -12,7 +12,7 @@ export BUILD=build/cpp${SANITIZER:+-$SANITIZER}
 export CXX=${CXX:-c++}
 
 # What can be tested below the dispatcher; the rest of the core needs the device registered, and is tested from Python.
-UNDER_TEST=(device generator op program runtime_seam segments signature storage trace value)
+UNDER_TEST=(device generator op origins program runtime_seam segments signature storage trace value)
 sources=(tests/cpp/*.cpp)
 for name in "${UNDER_TEST[@]}"; do
   sources+=("csrc/$name.cpp")

@@ -26,6 +26,8 @@ _UNITS = {
     "gi": 2**30,
     "ti": 2**40,
 }
+_MOST_DEVICES = 127
+"""Of one process: PyTorch's device index is a byte."""
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -59,6 +61,35 @@ def _size(text: str) -> int:
     if match is None or match[2] not in _UNITS:
         raise _Invalid("a number of bytes such as 4GiB, 500MB or 1073741824")
     return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _some_bytes(text: str) -> int:
+    if (size := _size(text)) > 0:
+        return size
+    raise _Invalid("a number of bytes from 1 on, such as 32GiB, 500MB or 1073741824")
+
+
+def _slice(text: str) -> Any:
+    from torus.twin.topology import Topology
+
+    accepted = "a TPU slice such as v6e-4, v6e:2x2 or tpu7x-8"
+    try:
+        topology = Topology.parse(text)
+    except ValueError as error:
+        raise _Invalid(f"{accepted}: {error}") from None
+    if topology.devices > _MOST_DEVICES:
+        raise _Invalid(f"{accepted}, of at most {_MOST_DEVICES} devices (torus plan looks at larger ones)")
+    return topology
+
+
+def _simulated_devices() -> int:
+    simulated = get("simulate")
+    return 1 if simulated is None else int(simulated.devices)
+
+
+def _simulated_memory() -> int | None:
+    simulated = get("simulate")
+    return None if simulated is None else int(simulated.chip.hbm_bytes)
 
 
 def parse_size(text: str) -> int:
@@ -120,10 +151,30 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "device_count",
         "int",
-        1,
+        _simulated_devices,
         ("TORUS_DEVICE_COUNT",),
         "Number of virtual devices on the host platform.",
         _positive,
+        "1, or those of `simulate`",
+    ),
+    Setting(
+        "simulate",
+        "slice",
+        None,
+        ("TORUS_SIMULATE",),
+        "The host stands in for a TPU slice (v6e-4, v6e:2x2, tpu7x-8): as many devices, of that name and memory, and "
+        "float32 products in the passes of its matrix unit where PyTorch allows them. See docs/twin-memory.md.",
+        _slice,
+    ),
+    Setting(
+        "hbm_limit",
+        "size",
+        _simulated_memory,
+        ("TORUS_HBM_LIMIT",),
+        "The most memory that each device may hold (32GiB): what needs more raises torch.OutOfMemoryError, as on a "
+        "chip of that size. See docs/twin-memory.md.",
+        _some_bytes,
+        "none, or that of `simulate`",
     ),
     Setting(
         "cpu_fallback",

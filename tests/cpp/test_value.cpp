@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "check.h"
+#include "origins.h"
 #include "runtime_seam.h"
 
 using namespace torus;
@@ -60,6 +61,46 @@ TEST(memory_accounts_are_reset) {
   kept.reset();
   EXPECT_EQ(memory_stats(kDeviceIndex).current, 0);
   EXPECT_EQ(memory_stats(kDeviceIndex).freed, 10);
+}
+
+TEST(a_limit_refuses_what_is_too_much) {
+  constexpr c10::DeviceIndex kDeviceIndex = 16;
+  const auto kept = value_of(60, kDeviceIndex);
+  EXPECT_EQ(memory_limit(kDeviceIndex), 0);
+  EXPECT(make_room(kDeviceIndex, 1000));
+  EXPECT_EQ(memory_stats(kDeviceIndex).peak, 1060);
+  EXPECT_EQ(memory_stats(kDeviceIndex).current, 60);
+  reset_peak_memory(kDeviceIndex);
+  set_memory_limit(kDeviceIndex, 100);
+  EXPECT(!make_room(kDeviceIndex, 41));
+  EXPECT_EQ(memory_stats(kDeviceIndex).peak, 60);
+  EXPECT(make_room(kDeviceIndex, 40));
+  EXPECT_EQ(memory_stats(kDeviceIndex).peak, 100);
+  set_memory_limit(kDeviceIndex, 50);
+  EXPECT(make_room(kDeviceIndex, 0)); // what asks for nothing may go on where there is too much already
+  set_memory_limit(kDeviceIndex, 0);
+  EXPECT(make_room(kDeviceIndex, 41));
+  EXPECT_THROWS(set_memory_limit(-1, 1), "");
+}
+
+TEST(live_values_know_what_made_them) {
+  constexpr c10::DeviceIndex kDeviceIndex = 17;
+  const auto before = value_of(1, kDeviceIndex);
+  note_origin(*before, "not asked for");
+  keep_origins(true);
+  const auto kept = value_of(20, kDeviceIndex);
+  note_origin(*kept, "kept");
+  auto dropped = value_of(300, kDeviceIndex);
+  note_origin(*dropped, "dropped");
+  EXPECT_EQ(live_values(kDeviceIndex).size(), 2u);
+  dropped.reset();
+  const auto live = live_values(kDeviceIndex);
+  EXPECT_EQ(live.size(), 1u);
+  EXPECT_EQ(live[0].layout->nbytes(), 20);
+  EXPECT_EQ(std::string(live[0].origin.what), "kept");
+  EXPECT_EQ(live_values(16).size(), 0u);
+  keep_origins(false);
+  EXPECT_EQ(live_values(kDeviceIndex).size(), 0u);
 }
 
 TEST(an_empty_value_is_counted_without_bytes) {

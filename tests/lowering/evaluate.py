@@ -117,7 +117,7 @@ def evaluate(op: Any, *args: Any, seed: tuple[int, int, int, int] = (1, 0, 0, 0)
             return apply(rule, positional, named, outs)
 
     if for_tpu.WANTED:
-        for_tpu.compile(rule.name, lambda *arrays: program(arrays, "tpu"), traced)
+        for_tpu.compile(rule.name, lambda *arrays: [r for r in program(arrays, "tpu") if r is not None], traced)
     with jax.enable_x64(True):
         results = [to_torch(r) if r is not None else None for r in jax.jit(program)(traced)]
     return results[0] if len(results) == 1 else results

@@ -22,6 +22,8 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     assert values == {
         "platform": None,
         "device_count": 1,
+        "simulate": None,
+        "hbm_limit": None,
         "cpu_fallback": "warn",
         "defer_and_fuse": False,
         "fusing": "background",
@@ -52,6 +54,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         ("TPU_LAUNCH_BLOCKING", "true", "launch_blocking", True),
         ("TORCH_TPU_ENABLE_DEBUG_CHECKS", "0", "debug_checks", False),
         ("TORUS_CACHE_SIZE", "1.5GiB", "cache_size", 3 * 2**29),
+        ("TORUS_HBM_LIMIT", "32GiB", "hbm_limit", 2**35),
         ("TORUS_CACHE_SIZE", "500 MB", "cache_size", 500_000_000),
         ("TORUS_CACHE_SIZE", "1073741824", "cache_size", 2**30),
         ("TORUS_CACHE_DIR", "/x/y", "cache_dir", Path("/x/y")),
@@ -83,6 +86,9 @@ def test_the_first_variable_wins(monkeypatch: pytest.MonkeyPatch) -> None:
         ("TORUS_CPU_FALLBACK", "maybe", "cpu_fallback", "warn, silent or error"),
         ("TPU_LAUNCH_BLOCKING", "2", "launch_blocking", "1, 0, true, false"),
         ("TORUS_CACHE_SIZE", "lots", "cache_size", "4GiB"),
+        ("TORUS_HBM_LIMIT", "lots", "hbm_limit", "4GiB"),
+        ("TORUS_HBM_LIMIT", "0", "hbm_limit", "from 1 on"),
+        ("TORUS_SIMULATE", "v6e-256", "simulate", "at most 127 devices"),
     ],
 )
 def test_a_bad_value_names_the_variable_and_what_is_accepted(

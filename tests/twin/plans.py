@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torus.twin.advice import Change
 from torus.twin.estimate import Collective, Estimate, Memory, OpCost, Padding
-from torus.twin.plan import Answer, Plan, verdict
+from torus.twin.planning import Answer, Plan, verdict
 from torus.twin.scaling import Curve, Point
 from torus.twin.topology import Topology
 

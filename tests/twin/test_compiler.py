@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +101,15 @@ def test_a_time_out_stops_the_compiler_and_the_next_program_has_a_new_one(tmp_pa
     with pytest.raises(CompileTimeout, match=r"longer than 0\.01 s"):
         compiler.compile(_product(), timeout=0.01)
     assert compiler.compile(_product()).seconds > 0
+
+
+def test_ctrl_c_stops_the_compiler(tmp_path: Path, own_service: Service) -> None:
+    compiler = Compiler(Topology.parse("v6e:1x1"), tmp_path, own_service)
+    press = threading.Timer(0.3, signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
+    press.start()  # the compiler's process takes longer to start
+    with pytest.raises(KeyboardInterrupt):
+        compiler.compile(_product())
+    assert own_service._process is None
 
 
 def test_a_compiler_that_dies_leaves_its_last_words(tmp_path: Path, own_service: Service, monkeypatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.twin.plans import GIB, full, plan
-from torus.twin.plan import Answer, Verdict
+from torus.twin.planning import Answer, Verdict
 from torus.twin.report import words
 from torus.twin.report.figures import efficiency, memory
 from torus.twin.report.page import page

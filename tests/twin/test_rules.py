@@ -29,6 +29,12 @@ def test_programs_of_the_device_compile_for_a_tpu(sweep: Sweep) -> None:
     assert not [each for each in sweep.found.values() if not each.passes]
 
 
+def test_a_double_precision_fourier_transform_is_the_cpus_where_there_is_a_tpu(sweep: Sweep) -> None:
+    with sweep:
+        torch.fft.fft(torch.ones(4, dtype=torch.float64, device="tpu"))
+    assert "TPUs have none" in str(sweep.found["aten::_fft_r2c"].failed)
+
+
 def test_what_a_tpu_cannot_do_is_found_with_the_reason(sweep: Sweep) -> None:
     x = torch.arange(25.0, device="tpu").view(5, 5)
     with sweep:

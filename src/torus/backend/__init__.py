@@ -60,9 +60,11 @@ def _core() -> Any:
 
 def _register_core(core: Any) -> None:
     from torus.backend import lowering, rules
+    from torus.backend.device import limit
     from torus.backend.eager import seam
 
     core.initialize(seam, _expected_devices())
+    limit.apply_settings()
     lowering.load_all()
     for rule in lowering.registry.RULES.values():
         if not rule.eager or rule.name == "aten::_copy_from":  # the core's own kernel says which copies need a program

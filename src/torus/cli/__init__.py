@@ -12,6 +12,7 @@ COMMANDS = {
     "cache": ("torus.cli.cache", "look at, check, copy and fill the cache of compiled programs"),
     "explain": ("torus.cli.explain", "say which words, pixels or columns made a model say what it says"),
     "explain bench": ("torus.cli.explain.bench", "measure an attribution on the CPU and in each mode of the device"),
+    "plan": ("torus.cli.plan", "say whether a model fits a TPU that is not here, and how fast it could be"),
     "ops": ("torus.cli.ops", "list the operators and how the device runs them"),
 }
 """One or two words to (module, help). The module has ``add_arguments(parser)`` and ``run(args) -> exit status``."""

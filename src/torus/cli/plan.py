@@ -12,21 +12,21 @@ from torus.cli import CommandError
 
 if TYPE_CHECKING:
     from torus.twin.case import Case
-    from torus.twin.plan import Planner
+    from torus.twin.planning import Planner
 
 EPILOG = """
 SCRIPT_OR_FACTORY is one of
 
-  minilm, resnet18, tiny_gpt, qwen3-0.6b, llama-3-8b-lora, ...   models that are built in; none takes memory
-  package.module:factory, file.py:factory                         a function that gives the model and its inputs
-  script.py                                                       a script that trains, which is stopped at its first step
+  minilm, resnet18, tiny-gpt, qwen3-0.6b, ...   a worked example; none takes memory, each has options (batch=8)
+  package.module:function, script.py:function   gives (model, inputs), or these and loss and optimizer by name
+  a folder                                      with the config.json of a Hugging Face model; no weights are read
 
 Three answers are printed as soon as each is there: analytic, from the program's text, at once; composed, from the TPU
 compiler's result for each distinct block, within --budget; exact, from that for the whole step, where the budget allows
 or --exact asks. The compiler runs on this machine (pip install "torus[tpu]"); no TPU is needed. What it made is kept.
 
   torus plan minilm --topology v6e:1x1 --step train
-  torus plan llama-3-8b-lora --topology tpu7x:4x8x8 --mesh data=512 --sharding fsdp --step train --advice --html plan.html
+  torus plan llama-3-8b-lora --topology tpu7x:4x8x8 --mesh fsdp=512 --batch 512 --step train --html plan.html
 
 The exit status is 0 where the step fits, 1 where it does not, 2 for errors.
 """
@@ -37,15 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EPILOG
     parser.add_argument("model", metavar="SCRIPT_OR_FACTORY", help="see below")
-    parser.add_argument(
-        "--option", metavar="NAME=VALUE", action="append", default=[], help="an argument of the factory; again for more"
-    )
-    parser.add_argument(
-        "--batch", metavar="N", type=int, help="examples of all devices together (default: the inputs')"
-    )
-    parser.add_argument(
-        "--step", choices=("forward", "train"), help="what a step is (default: the factory's, or forward)"
-    )
+    option = "of the model, such as tokens=2048; again for more"
+    parser.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=option)
+    parser.add_argument("--batch", metavar="N", type=int, help="examples of all devices together")
+    step = "inference, or forward, backward and update (default: forward)"
+    parser.add_argument("--step", choices=("forward", "train"), default="forward", help=step)
     where = parser.add_argument_group("where it is to run")
     where.add_argument(
         "--topology", metavar="T", required=True, help="such as v6e:1x1, v6e:2x2, v5p:2x2x1, tpu7x:4x8x8"
@@ -55,17 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     split = "data: the batch is; fsdp: parameters too; tensor: layers are (default: data)"
     where.add_argument("--sharding", choices=("data", "fsdp", "tensor"), default="data", help=f"what is split: {split}")
-    where.add_argument(
-        "--precision", choices=("default", "high", "highest"), help="of float32 products (default: torch.tpu.precision)"
-    )
+    precision = "of float32 products (default: that of torch.tpu.precision)"
+    where.add_argument("--precision", choices=("default", "high", "highest"), help=precision)
     sure = parser.add_argument_group("how sure, and how long")
-    sure.add_argument(
-        "--budget",
-        metavar="MINUTES",
-        type=float,
-        default=5.0,
-        help="for the TPU compiler; 0: analytic alone (default: 5)",
-    )
+    budget = "for the TPU compiler; 0 asks for the analytic answer alone (default: 5)"
+    sure.add_argument("--budget", metavar="MINUTES", type=float, default=5.0, help=budget)
     sure.add_argument("--exact", action="store_true", help="compile the whole step, however long it takes")
     more = parser.add_argument_group("what else is found")
     more.add_argument("--advice", action="store_true", help="what would help, with figures before and after")
@@ -85,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from torus import backend
 
     backend.register()
-    from torus.twin.plan import Planner
+    from torus.twin.planning import Planner
 
     try:
         planner = Planner(_case(args), args.topology, args.mesh, Progress())
@@ -145,6 +135,24 @@ def _write(args: argparse.Namespace, planner: Planner) -> None:
         args.json.write_text(plan.json() + "\n", encoding="utf-8")
     if args.html is not None:
         plan.html(args.html)
+
+
+def _case(args: argparse.Namespace) -> Case:
+    from torus.twin import factories
+    from torus.twin.case import Case
+
+    made = factories.load(args.model, **_options(args.option))
+    case = Case(
+        made.model,
+        made.inputs,
+        args.step,
+        made.loss,
+        made.optimizer,
+        sharding=args.sharding,
+        precision=args.precision,
+        name=args.model,
+    )
+    return case if args.batch is None else case.with_batch(args.batch)
 
 
 def _options(pairs: list[str]) -> dict[str, Any]:

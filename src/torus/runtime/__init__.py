@@ -13,6 +13,7 @@ Platform (starts no client; `torus.runtime.platform`)
 Devices and transfers (start the client at first use; `torus.runtime.client` and `torus.runtime.transfers`)
     ``device_count() -> int``
     ``device_name(device_index=0) -> str``             ``"XLA:CPU host"``, ``"NVIDIA H200"``, ``"TPU v6 lite"``.
+    ``simulated_slice() -> str | None``                ``"v6e:2x2"`` where the host stands in for it.
     ``from_dlpack(capsule, device_index=0) -> Array``  zero copy; ValueError if it would need one (alignment, strides).
     ``to_dlpack(array) -> capsule``                    zero copy; the consumer may write into the array: use with care.
     ``from_numpy(ndarray, device_index=0, copy=True) -> Array``   keeps every dtype, 64-bit ones included.
@@ -78,6 +79,7 @@ _WHERE = {
     "is_started": "client",
     "device_count": "client",
     "device_name": "client",
+    "simulated_slice": "client",
     "from_dlpack": "transfers",
     "to_dlpack": "transfers",
     "from_numpy": "transfers",

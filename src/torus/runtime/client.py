@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from torus import settings
 from torus.runtime import platform as _platform
 
 
@@ -19,6 +20,8 @@ class Client:
     devices: tuple[Any, ...]
     placements: tuple[Any, ...]
     adapter: ModuleType
+    simulates: Any = None
+    """The `torus.twin.topology.Topology` that the host stands in for."""
 
 
 _client: Client | None = None
@@ -45,15 +48,16 @@ def _prefetch() -> None:
 def _start(platform: str) -> Client:
     from torus.runtime import jaxlib_adapter as adapter
 
+    settings.get("hbm_limit")  # a text that is not understood is reported by the first use of the device
     devices = adapter.cpu_devices(_platform.count("cpu")) if platform == "cpu" else _plugin_devices(platform)
     if not devices:
         return _start("cpu")
-    return Client(platform, tuple(devices), tuple(adapter.Placement(device) for device in devices), adapter)
+    placements = tuple(adapter.Placement(device) for device in devices)
+    return Client(platform, tuple(devices), placements, adapter, settings.get("simulate"))
 
 
 def _plugin_devices(platform: str) -> list[Any]:
     """The devices of a plugin; none, with a warning, if it does not start and was not asked for by name."""
-    from torus import settings
     from torus.runtime import jaxlib_adapter as adapter
 
     try:
@@ -109,5 +113,14 @@ def device_count() -> int:
 
 
 def device_name(device_index: int = 0) -> str:
-    """``"XLA:CPU host"``, or what the runtime calls the chip."""
-    return str(client().adapter.device_kind(device(device_index)))
+    """``"XLA:CPU host"``, or what the runtime calls the chip, also one that the host stands in for."""
+    target = device(device_index)
+    if (simulates := client().simulates) is not None:
+        return str(simulates.chip.kind)
+    return str(client().adapter.device_kind(target))
+
+
+def simulated_slice() -> str | None:
+    """The TPU slice that the host stands in for, such as ``"v6e:2x2"``; None where it is what it is."""
+    simulates = client().simulates
+    return None if simulates is None else str(simulates.name)

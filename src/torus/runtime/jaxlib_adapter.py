@@ -239,6 +239,33 @@ def parsing() -> Iterator[Any]:
         yield ir
 
 
+def inline_calls(module: Any) -> None:
+    """Put the bodies of functions in the place of calls; the main function of a module is then all there is of it."""
+    ir = importlib.import_module("jaxlib.mlir.ir")
+    inlined = importlib.import_module("jaxlib.mlir._mlir_libs._jax_mlir_ext").inlined_func_call
+    functions = {str(op.name.value): op.operation for op in module.body.operations if "function_type" in op.attributes}
+    main = functions.pop("main")
+    calls: list[Any] = []
+
+    def note(op: Any) -> Any:
+        if op.name == "func.call":
+            calls.append(op)
+        return ir.WalkResult.ADVANCE
+
+    main.walk(note)
+    while calls:
+        for call in calls:
+            with ir.InsertionPoint(call):
+                results = inlined(functions[call.attributes["callee"].value], list(call.operands), call.location)
+            for old, new in zip(call.results, results, strict=True):
+                old.replace_all_uses_with(new)
+            call.erase()
+        calls.clear()
+        main.walk(note)
+    for function in functions.values():
+        function.erase()
+
+
 def run_passes(module: Any, pipeline: str) -> None:
     """Run passes over a module, inside of `parsing`: ``"builtin.module(inline,cse)"``."""
     importlib.import_module("jaxlib.mlir.passmanager").PassManager.parse(pipeline).run(module.operation)

@@ -18,6 +18,7 @@ from jax._src import core, sharding_impls
 from jax._src import linear_util as lu
 from jax._src.interpreters import mlir, partial_eval
 from jax._src.lib.mlir import ir
+from jax._src.lib.mlir.dialects import sdy
 
 from torus.runtime import client
 from torus.runtime.jaxlib_adapter import Aval, dtype
@@ -172,12 +173,15 @@ def lower_sharded(
     specs: Sequence[Sequence[Sequence[str]]],
     result_specs: Sequence[Sequence[Sequence[str]] | None],
     donated: Sequence[bool],
+    later: tuple[Sequence[bool], Sequence[bool]],
 ) -> tuple[str, list[Aval], list[str]]:
     """`lower` for a platform of which no device is here, split over a mesh {axis: size} by Shardy's annotations.
 
     specs: for each argument and each of its dimensions the axes over which it is split; `()` for a whole one.
     result_specs: the same for each result, or None where the compiler may choose. donated: arguments whose memory a
-    result may take. The third result has the name scope of each op of the main function.
+    result may take. later: arguments and results whose splitting yields where that of the others says something else:
+    weights, which are gathered for a part of the batch. The third result has the name scope of each op of the main
+    function.
     """
     with _pinned_configuration():
         grid = jax.sharding.AbstractMesh(tuple(mesh.values()), tuple(mesh)) if mesh else None
@@ -201,13 +205,33 @@ def lower_sharded(
             out_shardings=tuple(map(sharding, result_specs)) if grid is not None else None,
         )
         traced = jitted.trace(*given)
-        module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
+        with jax.default_device(client.device(0)):  # or JAX would start every platform that is installed, libtpu too
+            module = traced.lower(lowering_platforms=(platform,)).compiler_ir("stablehlo")
         outs = [(tuple(out.shape), str(out.dtype)) for out in jax.tree.leaves(traced.out_info)]
         with module.context:
             main = ir.SymbolTable(module.operation)["main"]
             places = [_scope(op.location) for op in main.regions[0].blocks[0].operations]
+            for name, which in zip(("arg_attrs", "res_attrs"), later):
+                if grid is not None and any(which):
+                    main.attributes[name] = _yielding(main.attributes[name], which)
             module.operation.attributes["sym_name"] = ir.StringAttr.get("torus")
             return module.operation.get_asm(enable_debug_info=False), outs, places
+
+
+def _yielding(attributes: Any, which: Sequence[bool]) -> Any:
+    """Attributes of arguments or results, the shardings of some with Shardy's second priority."""
+    found = []
+    for each, later in zip(attributes, which, strict=True):
+        named = {one.name: one.attr for one in each}
+        if later and "sdy.sharding" in named:
+            old = sdy.TensorShardingAttr(named["sdy.sharding"])
+            dimensions = [sdy.DimensionShardingAttr(dimension) for dimension in old.dimension_shardings]
+            named["sdy.sharding"] = sdy.TensorShardingAttr.get(
+                old.mesh_or_ref,
+                [sdy.DimensionShardingAttr.get(d.axes, d.is_closed, 1 if len(d.axes) else None) for d in dimensions],
+            )
+        found.append(ir.DictAttr.get(named))
+    return ir.ArrayAttr.get(found)
 
 
 def split_first(array: Any, mesh: Mapping[str, int], axes: Sequence[str]) -> Any:

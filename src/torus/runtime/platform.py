@@ -67,9 +67,16 @@ def choose() -> str:
     """``"tpu"``, ``"cuda"`` or ``"cpu"``: the forced platform, else the best one present.
 
     Raises RuntimeError when ``TORUS_PLATFORM`` forces a platform that is not there, saying what was not found and the
-    fix.
+    fix. ``TORUS_SIMULATE`` needs the host.
     """
     forced = settings.get("platform")
+    if (simulated := settings.get("simulate")) is not None:
+        if forced not in (None, "cpu"):
+            raise RuntimeError(
+                f"TORUS_PLATFORM={forced} cannot be used with TORUS_SIMULATE={simulated.name}: the host stands in for "
+                "the chips (unset one of them)"
+            )
+        return "cpu"
     if forced is None:
         return next((name for name, why_not in _WHY_NOT.items() if why_not() is None), "cpu")
     reason = _WHY_NOT[forced]() if forced in _WHY_NOT else None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from torus import settings
-from torus.runtime import client, forks, keys, misses
+from torus.runtime import client, forks, hlo_memory, keys, misses
 from torus.runtime.cache_errors import CacheMiss, CacheWarning
 from torus.runtime.counting import Counters, counters
 from torus.runtime.disk_cache import DiskCache
@@ -66,6 +66,18 @@ class Program:
         device.
         """
         return list(self.execute(list(arrays)).consume_with_handlers(self.handlers))
+
+    def extra_bytes(self, temporaries: bool = False) -> int:
+        """The memory that a run needs beside its arguments: results that take over none of theirs, and temporaries.
+
+        `temporaries`: work them out where the runtime, as XLA:CPU, does not say how much they take.
+        """
+        from torus.runtime import jaxlib_adapter as adapter
+
+        said = adapter.extra_bytes(self.executable)
+        if temporaries and not adapter.memory_of(self.executable).get("temporaries"):
+            return said + hlo_memory.temporary_bytes(adapter.optimized_hlo(self.executable))
+        return said
 
     def __repr__(self) -> str:
         return f"<Program {self.key[:12]} on tpu:{self.device_index}, results {self.out_avals}>"

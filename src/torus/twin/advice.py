@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from torus.twin.analytic import estimate
 from torus.twin.case import Case, mesh_for
 from torus.twin.estimate import Estimate
+from torus.twin.sharding import roles
 from torus.twin.topology import Topology
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Plan
+    from torus.twin.planning import Plan
 
 ENOUGH = 0.02
 """The least share of memory or time that counts as help, and how near the largest batch is found."""
@@ -149,7 +150,7 @@ def _logits(case: Case, topology: Topology, before: Estimate) -> _Found | None:
 
 
 def _fsdp(case: Case, topology: Topology, before: Estimate) -> _Found | None:
-    if case.sharding != "data" or topology.devices == 1:
+    if set(roles(case.mesh, case.sharding).values()) != {"data"}:
         return None
     return "parameters split over the devices (fsdp)", case.over(case.mesh, "fsdp"), topology
 

@@ -19,6 +19,9 @@ from torus.twin.step import Argument, Kind, Step
 from torus.twin.trace import Traced, trace
 from torus.twin.updates import Optimizer
 
+_HELD = ("parameter", "state")
+"""What gives way where it is split over the devices that split the batch."""
+
 GENERATOR = Argument("generator", "constant", (4,), "uint32", ((),))
 """The state of random numbers: an argument of each step that draws some."""
 
@@ -93,6 +96,7 @@ def lower_graph(
             specs=[a.spec for a in arguments],
             result_specs=plan.results,
             donated=[a.donated for a in arguments],
+            later=([a.kind in _HELD for a in arguments], [kind in _HELD for _, kind in results]),
         )
     found = tuple(
         Argument(n, kind, shape, dtype, spec or ((),) * len(shape))

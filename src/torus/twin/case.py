@@ -62,6 +62,12 @@ class Case:
         other.__dict__.update(traced=self.traced, _lowered=self._lowered)
         return other
 
+    @property
+    def has_values(self) -> bool:
+        """Whether parameters and inputs have memory, so that the model can run."""
+        held = list(self.fn.parameters()) if isinstance(self.fn, torch.nn.Module) else []
+        return not any(t.is_meta for t in (*held, *_tensors(self.inputs)))
+
     # The batch
 
     @property

@@ -49,6 +49,8 @@ class OpCost:
     bytes: float
     seconds: float
     """The longer of its arithmetic and its memory traffic at the chip's peaks: a lower bound."""
+    by: Literal["kind", "place"] = "kind"
+    """What `name` says. The same op counts in a row of each."""
 
 
 @dataclass(frozen=True)

@@ -22,22 +22,43 @@ def _language_model(architecture: str, batch: int, tokens: int, dtype: torch.dty
     return {"model": model, "inputs": {"input_ids": ids, "labels": ids.clone()}}
 
 
+_QWEN3: dict[str, Any] = {
+    "vocab_size": 151936,
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "tie_word_embeddings": True,
+}
+
+
 def qwen3_0_6b(batch: int = 1, tokens: int = 2048, layers: int = 28) -> Recipe:
     """Qwen3-0.6B in bfloat16, all of its parameters trained."""
-    return _language_model(
-        "qwen3",
-        batch,
-        tokens,
-        torch.bfloat16,
-        vocab_size=151936,
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=layers,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        tie_word_embeddings=True,
-    )
+    return _language_model("qwen3", batch, tokens, torch.bfloat16, num_hidden_layers=layers, **_QWEN3)
+
+
+def qwen3_attribution(batch: int = 128, tokens: int = 53, layers: int = 28, logits_to_keep: int = 1) -> Recipe:
+    """Gradients of a score of Qwen3-0.6B in float32 with respect to embedded tokens: integrated gradients of one text,
+    with a row for each of its steps.
+    """
+    model = _language_model("qwen3", 1, tokens, torch.float32, num_hidden_layers=layers, **_QWEN3)["model"].eval()
+    with torch.device("meta"):
+        embedded = torch.zeros(batch, tokens, _QWEN3["hidden_size"])
+    return {"model": _Attribution(model.requires_grad_(False), logits_to_keep), "inputs": (embedded,)}
+
+
+class _Attribution(nn.Module):
+    def __init__(self, model: nn.Module, logits_to_keep: int) -> None:
+        super().__init__()
+        self.model, self.logits_to_keep = model, logits_to_keep
+
+    def forward(self, embedded: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            points = embedded.detach().requires_grad_()
+            logits = self.model(inputs_embeds=points, logits_to_keep=self.logits_to_keep).logits
+            (gradient,) = torch.autograd.grad(logits[:, -1, 0].sum(), points)
+        return gradient
 
 
 def llama_3_8b_lora(batch: int = 1, tokens: int = 2048, layers: int = 32, rank: int = 16) -> Recipe:
@@ -217,5 +238,6 @@ EXAMPLES: dict[str, Callable[..., Recipe]] = {
     "resnet18": resnet18,
     "tiny-gpt": tiny_gpt,
     "qwen3-0.6b": qwen3_0_6b,
+    "qwen3-0.6b-attribution": qwen3_attribution,
     "llama-3-8b-lora": llama_3_8b_lora,
 }

@@ -1,6 +1,6 @@
 """A StableHLO module as a light list of ops: what an analytic model asks of a program.
 
-MLIR itself parses and checks the text and merges equal ops, as XLA does first; with a mesh,
+MLIR itself parses and checks the text, expands calls and merges equal ops, as XLA does first; with a mesh,
 Shardy's own passes say how each value is split. Then the generic form, one op a line, is read by a regular expression:
 for hundreds of thousands of ops that is ten times as fast as walking them through Python's bindings.
 """
@@ -8,7 +8,7 @@ for hundreds of thousands of ops that is ten times as fast as walking them throu
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -90,6 +90,10 @@ def read(text: str, mesh: dict[str, int] | None = None, places: Sequence[str] = 
             raise ValueError(f"this is not a StableHLO module: {error}") from None
         if places:
             _name_places(ir, module, places)
+        try:
+            jaxlib_adapter.inline_calls(module)
+        except KeyError as error:
+            raise ValueError(f"this module has no function {error}") from None
         for pipeline in (SIMPLER, SPLIT) if mesh else (SIMPLER,):
             jaxlib_adapter.run_passes(module, pipeline)
         lines = module.operation.get_asm(
@@ -110,7 +114,7 @@ def _name_places(ir: object, module: object, places: Sequence[str]) -> None:
 _OP = re.compile(r'\s*(?:(%[\w$.-]+)(?::(\d+))? = )?"([\w.]+)"\(([^)]*)\)(?:\[[^\]]*\])? ?(.*)$')
 _ARGUMENT = re.compile(r"(%[\w$.-]+): (tensor<[^>]*>+|[^,)]+)")
 _TYPE = re.compile(r"tensor<(?:[^<>]|<[^<>]*>)*>|![\w.]+(?:<[^>]*>)?|tuple<.*>")
-_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_PLACE = re.compile(r'"((?:[^"\\]|\\.)*)"(:\d)?')
 
 
 def _read_generic(text: str) -> Module:
@@ -146,81 +150,19 @@ def _read_generic(text: str) -> Module:
             owner = stack.pop()[0]
             assert owner is not None
             _finish(owner, start[2:], names)
-    functions = {_symbol(op, "sym_name"): op for op in _all_functions(stack[0][1].ops)}
-    if not functions:
-        raise ValueError("this module has no function")
-    for function in functions.values():
-        for index, spec in zip(function.regions[0].arguments, _argument_specs(function.attributes), strict=False):
-            names.all[index].spec = spec
-    main = functions.get("main") or next(iter(functions.values()))
-    values = names.all
-    return Module(values, Region(main.regions[0].arguments, *_expand(main.regions[0], functions, values)))
+    main = next((op for op in _all_ops(stack[0][1]) if op.name == "func.func"), None)
+    assert main is not None
+    region = main.regions[0]
+    for index, spec in zip(region.arguments, _argument_specs(main.attributes), strict=False):
+        names.all[index].spec = spec
+    return Module(names.all, region)
 
 
-def _symbol(op: Op, attribute: str) -> str:
-    found = re.search(rf'{attribute} = @?"?([\w$.-]+)', op.attributes)
-    return found.group(1) if found else ""
-
-
-def _expand(region: Region, functions: dict[str, Op], values: list[Value]) -> tuple[list[Op], tuple[int, ...]]:
-    """The ops of a region with those of the functions it calls in their places, and what it returns."""
-    ops: list[Op] = []
-    stands_for: dict[int, int] = {}
+def _all_ops(region: Region) -> Iterator[Op]:
     for op in region.ops:
-        operands = tuple(stands_for.get(i, i) for i in op.operands)
-        callee = functions.get(_symbol(op, "callee")) if op.name == "func.call" else None
-        if callee is None:
-            op.operands = operands
-            for inner in op.regions:
-                _rename(inner, stands_for)
-                inner.ops, inner.returns = _expand(inner, functions, values)
-            ops.append(op)
-            continue
-        body = callee.regions[0]
-        own = dict(zip(body.arguments, operands))
-        copied = [_copy(inner, own, values) for inner in body.ops]
-        returns = tuple(own.get(i, i) for i in body.returns)
-        expanded, returns = _expand(Region((), copied, returns), functions, values)
-        for made in expanded:
-            made.place = made.place or op.place
-        ops += expanded
-        stands_for.update(zip(op.results, returns))
-    return ops, tuple(stands_for.get(i, i) for i in region.returns)
-
-
-def _rename(region: Region, stands_for: dict[int, int]) -> None:
-    if not stands_for:
-        return
-    for op in region.ops:
-        op.operands = tuple(stands_for.get(i, i) for i in op.operands)
-        for inner in op.regions:
-            _rename(inner, stands_for)
-    region.returns = tuple(stands_for.get(i, i) for i in region.returns)
-
-
-def _copy(op: Op, own: dict[int, int], values: list[Value]) -> Op:
-    """`op` with results of its own; `own` says what stands for what, and learns."""
-    operands = tuple(own.get(i, i) for i in op.operands)
-    regions = []
-    for region in op.regions:
-        arguments = tuple(_again(i, own, values) for i in region.arguments)
-        ops = [_copy(inner, own, values) for inner in region.ops]
-        regions.append(Region(arguments, ops, tuple(own.get(i, i) for i in region.returns)))
-    return Op(op.name, operands, tuple(_again(i, own, values) for i in op.results), op.attributes, regions, op.place)
-
-
-def _again(index: int, own: dict[int, int], values: list[Value]) -> int:
-    own[index] = len(values)
-    values.append(values[index])
-    return own[index]
-
-
-def _all_functions(ops: list[Op]) -> list[Op]:
-    found = [op for op in ops if op.name == "func.func"]
-    for op in ops:
+        yield op
         if op.name == "builtin.module":
-            found += [f for region in op.regions for f in _all_functions(region.ops)]
-    return found
+            yield from _all_ops(op.regions[0])
 
 
 def _operands(text: str) -> list[str]:
@@ -243,9 +185,9 @@ def _finish(op: Op, rest: str, names: _Names) -> None:
     signature = rest[at:]
     cut = signature.find(" loc(")
     if cut >= 0:
-        places = _PLACE.findall(signature, cut)
-        named = places and places[-1] != "-"  # the name of the text itself, for what has no place
-        op.place = places[-1] if named and "unknown" not in signature[cut : cut + 12] else ""
+        # A name; with numbers behind it, it is a file and line of the text.
+        places = [name for name, line in _PLACE.findall(signature, cut) if not line]
+        op.place = _unescaped(places[-1]) if places else ""
         signature = signature[:cut]
     if not op.results:
         return
@@ -256,6 +198,13 @@ def _finish(op: Op, rest: str, names: _Names) -> None:
         value.shape, value.dtype = _type(types[position])
         if position < len(specs):
             value.spec = specs[position]
+
+
+@lru_cache(maxsize=65536)
+def _unescaped(name: str) -> str:
+    """MLIR writes bytes other than printable ASCII as two hexadecimal digits."""
+    found = re.sub(rb"\\([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), name.encode())
+    return found.replace(b"\\\\", b"\\").decode(errors="replace")
 
 
 @lru_cache(maxsize=65536)

@@ -221,7 +221,9 @@ class _Study:
                 model(*args, **kwargs)
             return {}
         parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        found = torch.autograd.grad(self.loss(model(*args, **kwargs)), list(parameters.values()), allow_unused=True)
+        found: Any = torch.autograd.grad(
+            self.loss(model(*args, **kwargs)), list(parameters.values()), allow_unused=True
+        )
         return {name: _floats(gradient) for name, gradient in zip(parameters, found) if gradient is not None}
 
     def _adds(self, name: str, call: _Call, whole: _Call) -> float | None:

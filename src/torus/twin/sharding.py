@@ -42,7 +42,7 @@ _NORMS = ("native_layer_norm", "_fused_rms_norm", "rsqrt", "native_group_norm", 
 def roles(mesh: Mapping[str, int], sharding: Sharding) -> dict[str, Role]:
     """The role of each axis. Raises ValueError for a role or an axis that there is not."""
     if isinstance(sharding, str):
-        named = {axis: _NAMED[axis] for axis in mesh if axis in _NAMED and len(mesh) > 1}
+        named = {axis: _NAMED[axis] for axis in mesh if axis in _NAMED and (len(mesh) > 1 or sharding == "data")}
         rest: Role = "data" if sharding == "tensor" and "tensor" in named.values() else sharding
         found = {axis: named.get(axis, rest) for axis in mesh}
     else:

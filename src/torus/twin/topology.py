@@ -14,6 +14,9 @@ _CUBES = (
     *((8, 8, 8), (8, 8, 16), (8, 16, 16), (16, 16, 16)),
 )
 
+_CORES = {"v5p": 2, "tpu7x": 2}
+"""TensorCores of a chip, where it has several: v5p's are one device, tpu7x's are two."""
+
 GRIDS: dict[str, tuple[tuple[int, ...], ...]] = {"v5e": _FLAT, "v6e": _FLAT, "v5p": _CUBES, "tpu7x": _CUBES}
 """The slices that exist, by family, smallest first.
 
@@ -31,7 +34,9 @@ class Topology:
 
     @classmethod
     def parse(cls, text: str) -> Topology:
-        """From its name, ``"v6e:2x2"``; a ValueError lists what exists."""
+        """From its name, ``"v6e:2x2"`` or ``"v6e-4"``; a ValueError lists what exists."""
+        if match := re.fullmatch(r"(\w+)-(\d+)", text.strip().lower()):
+            return cls._of_cores(match[1].replace("litepod", "e"), int(match[2]), text)
         family, _, grid = text.strip().lower().partition(":")
         if family not in CHIPS:
             raise ValueError(
@@ -42,6 +47,17 @@ class Topology:
             has = ", ".join("x".join(map(str, each)) for each in GRIDS[family])
             raise ValueError(f"{text} does not exist; {family} has {has}")
         return cls(CHIPS[family], sizes)
+
+    @classmethod
+    def _of_cores(cls, family: str, cores: int, text: str) -> Topology:
+        """As the vendor names accelerator types: by how many TensorCores they have."""
+        each = _CORES.get(family, 1)
+        grids = {prod(grid) * each: grid for grid in GRIDS.get(family, ())}
+        if cores in grids:
+            return cls(CHIPS[family], grids[cores])
+        names = [family] if family in GRIDS else GRIDS
+        has = (f"{name}-{prod(grid) * _CORES.get(name, 1)}" for name in names for grid in GRIDS[name])
+        raise ValueError(f"{text} does not exist; there are {', '.join(has)}")
 
     @classmethod
     def all(cls, family: str) -> tuple[Topology, ...]:

@@ -113,10 +113,10 @@ class _Program:
         parameters = [held[name].requires_grad_() for name in self.trained]
         leaves = [next(left) if isinstance(x, torch.Tensor) else x for x in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
-        gradients: tuple[Any, ...] = ()
         notes = Notes(self.model)
-        held_by_model = self._reparametrized(held)  # in the backward pass too, where checkpoints call modules again
-        with notes, torch.device("tpu"), torch.set_grad_enabled(self.train), held_by_model:
+        gradients: tuple[Any, ...] = ()
+        # Checkpoints call modules in the backward pass too.
+        with notes, torch.device("tpu"), torch.set_grad_enabled(self.train), self._reparametrized(held):
             outputs = self.loss(self.fn, *args, **kwargs) if self.train else self.fn(*args, **kwargs)
             if self.train:
                 total = pytree.tree_leaves(outputs)[0]

@@ -63,7 +63,7 @@ class Updates:
                 for key, tensor in parts:
                     value = Value(f"{name}.{key}", "state", tuple(tensor.shape), tensor.dtype, name)
                     with graph.inserting_before(before):
-                        state[value.name] = graph.placeholder(value.name.replace(".", "_"))
+                        state[value.name] = graph.placeholder(f"state_{len(made)}")
                     state[value.name].meta["val"] = tensor
                     made.append(value)
             given = [*(places[n] for n in unit), *(gradients[n] for n in unit), *state.values()]

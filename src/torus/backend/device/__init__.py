@@ -30,17 +30,21 @@ from torus.backend.device.devices import (
 )
 from torus.backend.device.explain import explain
 from torus.backend.device.memory import (
+    LiveTensors,
     empty_cache,
+    live_tensors,
     max_memory_allocated,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
+    memory_limit,
     memory_reserved,
     memory_stats,
     memory_summary,
     reset_accumulated_memory_stats,
     reset_max_memory_allocated,
     reset_peak_memory_stats,
+    set_memory_limit,
 )
 from torus.backend.device.modes import EagerMode, set_eager_mode
 from torus.backend.device.numerics import Precision, get_precision, precision
@@ -139,6 +143,7 @@ __all__ = [
     "DeviceProperties",
     "EagerMode",
     "Event",
+    "LiveTensors",
     "Precision",
     "Stream",
     "StreamContext",
@@ -168,12 +173,14 @@ __all__ = [
     "is_available",
     "is_bf16_supported",
     "is_initialized",
+    "live_tensors",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_limit",
     "memory_reserved",
     "memory_stats",
     "memory_summary",
@@ -187,6 +194,7 @@ __all__ = [
     "seed_all",
     "set_device",
     "set_eager_mode",
+    "set_memory_limit",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",

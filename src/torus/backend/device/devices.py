@@ -12,17 +12,21 @@ from torus import _C, runtime
 from torus.backend import NAME
 from torus.backend.device import forking
 from torus.backend.device.indices import Device, index_of, optional_index_of
+from torus.backend.device.memory import mem_get_info
 from torus.backend.lowering.dtypes import ITEMSIZE, from_name
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What `get_device_properties` tells. `platform` is ``"cpu"``, ``"cuda"`` or ``"tpu"``; memory is in bytes."""
+    """What `get_device_properties` tells. `platform` is ``"cpu"``, ``"cuda"`` or ``"tpu"``; memory is in bytes.
+    `simulates` is the slice that the host stands in for, such as ``"v6e:2x2"``.
+    """
 
     name: str
     platform: str
     index: int
     total_memory: int
+    simulates: str | None = None
 
 
 def is_available() -> bool:
@@ -100,7 +104,7 @@ def get_device_properties(device: Device = None) -> DeviceProperties:
     """Name, platform and memory of a device."""
     index = index_of(device)
     name = get_device_name(index)
-    return DeviceProperties(name, runtime.platform_name(), index, runtime.memory_info(index)[1])
+    return DeviceProperties(name, runtime.platform_name(), index, mem_get_info(index)[1], runtime.simulated_slice())
 
 
 def get_device_capability(device: Device = None) -> dict[str, Any]:

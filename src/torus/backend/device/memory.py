@@ -10,6 +10,25 @@ import torch
 from torus import _C, runtime
 from torus.backend.device import forking
 from torus.backend.device.indices import Device, index_of
+from torus.backend.device.limit import LiveTensors, live_tensors, memory_limit, set_memory_limit
+
+__all__ = [
+    "LiveTensors",
+    "empty_cache",
+    "live_tensors",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_limit",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "set_memory_limit",
+]
 
 
 def _bytes(what: str, device: Device) -> int:
@@ -57,9 +76,14 @@ def reset_accumulated_memory_stats(device: Device = None) -> None:
 
 
 def mem_get_info(device: Device = None) -> tuple[int, int]:
-    """Free and total bytes of a device; on the host those of the machine, within the limits set for this process."""
+    """Free and total bytes of a device: of its limit where it has one, else of the device; of the host, those of the
+    machine within the limits set for this process.
+    """
     forking.check()
-    return runtime.memory_info(index_of(device))
+    index = index_of(device)
+    if limit := memory_limit(index):
+        return max(0, limit - memory_allocated(index)), limit
+    return runtime.memory_info(index)
 
 
 def empty_cache() -> None:
@@ -72,6 +96,8 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
     index = index_of(device)
     stats = _C.memory_stats(index)
     rows = [("alive", stats["allocated_bytes.current"]), ("peak", stats["allocated_bytes.peak"])]
+    if limit := memory_limit(index):
+        rows.append(("limit", limit))
     if not abbreviated:
         rows += [
             ("allocated in all", stats["allocated_bytes.allocated"]),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torus import _C, runtime
+from torus.backend.device import limit
 from torus.backend.eager import rehearsal
 from torus.backend.eager.compose import Composed, NodeSpec, compose
 from torus.backend.eager.recipe import convolution_options
@@ -97,9 +98,7 @@ def _compile(segment: Segment) -> tuple[Program, bytes]:
 
 
 def _announce(number: int, program: Program, about: bytes) -> None:
-    from torus.runtime import jaxlib_adapter as adapter
-
-    extra_bytes = adapter.extra_bytes(program.executable)
+    extra_bytes = program.extra_bytes(temporaries=limit.is_set())
     if _worker.is_this_thread():
         rehearsal.run(program, about, extra_bytes)
     _C.fused_ready(number, program.execute, program.handlers, extra_bytes)

@@ -6,15 +6,16 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from torus import _C, runtime, settings
 from torus.backend import lowering, rules
-from torus.backend.device import numerics
+from torus.backend.device import limit, numerics
 from torus.backend.device.events import elapsed_time, query_event, record_event, synchronize_event
+from torus.backend.device.memory import mem_get_info
 from torus.backend.eager import fuse as fusion
 from torus.backend.eager.build import Builder
 from torus.backend.eager.checks import raise_failed_checks
@@ -32,6 +33,7 @@ __all__ = [
     "build",
     "copy_to_device",
     "elapsed_time",
+    "extra_bytes",
     "flushed",
     "from_dlpack",
     "fuse",
@@ -43,6 +45,7 @@ __all__ = [
     "query_event",
     "raise_failed_checks",
     "record_event",
+    "refuse_memory",
     "report_fused_failure",
     "report_storm",
     "resize_bytes",
@@ -152,6 +155,11 @@ def load(recipe: Recipe) -> tuple[Any, Any]:
     return program.execute, program.handlers
 
 
+def extra_bytes(recipe: Recipe) -> int:
+    """The memory that a run of a program needs beside its arguments."""
+    return recipe.program().extra_bytes(temporaries=True)
+
+
 def resize_bytes(array: Any, nbytes: int, device: int) -> Any:
     """The bytes of a storage's array cut or zero-padded to `nbytes`."""
     old = runtime.to_numpy(array).reshape(-1).view(np.uint8)
@@ -168,4 +176,9 @@ def synchronize(device: int) -> None:
 
 def memory_info(device: int) -> tuple[int, int]:
     """Free and total bytes of a device's memory."""
-    return runtime.memory_info(device)
+    return mem_get_info(device)
+
+
+def refuse_memory(device: int, nbytes: int, what: str) -> NoReturn:
+    """Raise for bytes that a limit forbids."""
+    limit.refuse(device, nbytes, what)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from torus.backend.lowering.apply import cast
+from torus.backend.lowering.apply import cast, current
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.registry import OutSpec, lowers
 
@@ -22,6 +22,8 @@ def _scale(x: Any, points: int, normalization: int) -> Any:
 
 def _transform(x: Any, axis: int, kind: Any, length: int) -> Any:
     """One unnormalized transform along `axis`, of `length` points."""
+    if current().platform == "tpu" and jnp.finfo(x.dtype).bits == 64:
+        raise NotImplementedError("Fourier transforms in double precision: TPUs have none")
     moved = lax.fft(jnp.moveaxis(x, axis, -1), kind, (length,))
     return jnp.moveaxis(moved, -1, axis)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from torus.twin import constants
 from torus.twin import module as modules
-from torus.twin.analytic import fast_memory, liveness, loops, waste
+from torus.twin.analytic import liveness, loops, waste
+from torus.twin.analytic.flops import dimensions
 from torus.twin.analytic.kernels import COLLECTIVES, MATRIX, Grouping, Kernel
 from torus.twin.analytic.partition import Partition
 from torus.twin.analytic.tiling import padded
@@ -20,6 +22,12 @@ from torus.twin.topology import Topology
 
 DOMINATING = 24
 """How many ops an estimate lists."""
+GAPS = 1.05
+"""The compiler's heap over the arrays that live in it: they are of unlike sizes and leave gaps."""
+ASSUMED = (
+    "Fusion, layouts and the order of ops are a model of the TPU compiler's, not its own.",
+    "Arrays that the compiler may keep in the memory beside a core count as HBM.",
+)
 
 
 def estimate(step: Step, topology: Topology) -> Estimate:
@@ -34,7 +42,7 @@ def estimate(step: Step, topology: Topology) -> Estimate:
     program = partition.run()
     costs = _Program(program, topology.chip)
     kernels, extra = costs.region(program.main)
-    memory = _memory(step, program, kernels, costs.size, topology.chip.family)
+    memory = _memory(step, program, kernels, costs.size)
     exchanged = _collectives(partition, kernels, topology, costs.narrow)
     seconds = sum(costs.seconds(k) for k in kernels)
     return Estimate(
@@ -47,7 +55,7 @@ def estimate(step: Step, topology: Topology) -> Estimate:
         collectives=exchanged,
         ops=costs.dominating(kernels),
         padding=waste.padding(program, topology.chip),
-        notes=tuple(costs.notes),
+        notes=(*ASSUMED, *costs.notes),
     )
 
 
@@ -61,21 +69,26 @@ class _Program:
     narrow: set[int] = field(default_factory=set)
     """Arrays of float32 that are stored in bfloat16."""
 
+    def __post_init__(self) -> None:
+        self.integers = loops.integers(self.program.main)
+        self.images = _images(self.program)
+        self.held = {*self.program.main.arguments, *self.program.main.returns}
+
     def region(self, region: Region) -> tuple[list[Kernel], float]:
         """Kernels of a region in their order, and the work of elementwise ops, which are spread over them."""
         grouping = Grouping(self.program, region)
         kernels, extra = grouping.run(), grouping.extra
         self.narrow |= grouping.narrow()
         for kernel in kernels:
+            if kernel.op.name == "custom_call":
+                self.notes["The work of custom calls is not known; their arrays count as read and written."] = None
             if kernel.op.regions and kernel.op.name in ("while", "case", "if"):
                 extra += self._nested(kernel)
-        free = {*region.arguments}
-        order = liveness.ordered(kernels, self.size, free)
-        return order, extra
+        return liveness.ordered(kernels, self.size, {*region.arguments, *region.returns}), extra
 
     def _nested(self, kernel: Kernel) -> float:
         """Cost of a loop's or branch's regions, put into its kernel."""
-        times, known = loops.trips(kernel.op, self.program)
+        times, known = loops.trips(kernel.op, self.integers)
         if not known:
             self.notes["A loop whose number of rounds is not in the program counts as one round."] = None
         traffic, work = [], []
@@ -92,7 +105,8 @@ class _Program:
 
     def size(self, index: int) -> int:
         value = self.program.values[index]
-        return padded(value.shape, "bf16" if index in self.narrow else value.dtype)
+        dtype = "bf16" if index in self.narrow else value.dtype
+        return padded(value.shape, dtype, () if index in self.held else self.images.get(value.shape, ()))
 
     def bytes(self, kernel: Kernel) -> float:
         """Bytes that a kernel reads from memory and writes to it."""
@@ -122,28 +136,46 @@ class _Program:
 
     def dominating(self, kernels: list[Kernel]) -> tuple[OpCost, ...]:
         """The longest ops by kind, and by place where places are known."""
-        found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0, 0.0])
+        rows: dict[tuple[Literal["kind", "place"], str], list[Kernel]] = defaultdict(list)
         for kernel in kernels:
-            for name in {self._name(kernel), kernel.op.place} - {""}:
-                cost = found[name]
-                for i, more in enumerate((1, kernel.flops, self.bytes(kernel), self.seconds(kernel))):
-                    cost[i] += more
-        ranked = sorted(found.items(), key=lambda item: -item[1][3])[:DOMINATING]
-        return tuple(OpCost(name, int(cost[0]), *cost[1:]) for name, cost in ranked)
+            rows["kind", self._name(kernel)].append(kernel)
+            if kernel.op.place:
+                rows["place", kernel.op.place].append(kernel)
+        costs = [
+            OpCost(
+                name,
+                len(group),
+                sum(k.flops for k in group),
+                sum(map(self.bytes, group)),
+                sum(map(self.seconds, group)),
+                by,
+            )
+            for (by, name), group in rows.items()
+        ]
+        return tuple(sorted(costs, key=lambda cost: -cost.seconds)[:DOMINATING])
 
     def _name(self, kernel: Kernel) -> str:
         sizes = "x".join(map(str, self.program.values[kernel.writes[0]].shape)) if kernel.writes else ""
         return f"{kernel.op.name} {sizes}".strip()
 
 
-def _memory(step: Step, program: Module, kernels: list[Kernel], size: Callable[[int], int], family: str) -> Memory:
+def _images(program: Module) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """For the shape of each array of a convolution its batch and feature dimensions, which then come last."""
+    found: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for op in program.main.ops:
+        if op.name == "convolution" and (dims := dimensions(op)):
+            for index, name in zip((*op.operands, *op.results), dims, strict=True):
+                found[program.values[index].shape] = dims[name][0]
+    return found
+
+
+def _memory(step: Step, program: Module, kernels: list[Kernel], size: Callable[[int], int]) -> Memory:
     main = program.main
     arguments = sum(map(size, main.arguments))
     reused = _reused(step, program)
     outputs = sum(size(i) for i in dict.fromkeys(main.returns) if i not in reused)
     free = {*main.arguments, *main.returns}
-    free |= fast_memory.kept_near(kernels, size, free, family)
-    temporaries, _ = liveness.peak(kernels, size, free, ())
+    temporaries = int(GAPS * liveness.peak(kernels, size, free, ())[0])
     return Memory(arguments, outputs, temporaries, arguments + outputs + temporaries)
 
 

@@ -8,6 +8,7 @@ Source: the definitions in XLA's ``HloCostAnalysis``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import prod
 
@@ -62,7 +63,7 @@ def window(op: Op, values: list[Value]) -> tuple[int, int, int] | None:
     dims = dimensions(op)
     if dims is None:
         return None
-    (_, lhs), (o_in, rhs), (_, out) = dims["input"], dims["kernel"], dims["output"]
+    (_, lhs), ((_, o_in), rhs), (_, out) = dims["input"], dims["kernel"], dims["output"]
     x, w, y = values[op.operands[0]].shape, values[op.operands[1]].shape, values[op.results[0]].shape
     n = len(lhs)
     stride = op.ints("window_strides") or (1,) * n
@@ -104,23 +105,18 @@ def _below(first: int, stride: int) -> int:
     return -(-first // stride) if first > 0 else 0
 
 
-def dimensions(op: Op) -> dict[str, tuple[int, tuple[int, ...]]] | None:
-    """{"input" | "kernel" | "output": (feature dimension, spatial dimensions)}; a kernel's is its input feature."""
+def dimensions(op: Op) -> dict[str, tuple[tuple[int, int], tuple[int, ...]]] | None:
+    """{"input" | "kernel" | "output": ((batch or output feature, feature), spatial dimensions)} of a convolution."""
     start = op.attributes.find("#stablehlo.conv<")
     if start < 0:
         return None
-    text = op.attributes[
-        start + len("#stablehlo.conv<") : op.attributes.index(">", op.attributes.index("->", start) + 2)
-    ]
-    if text.startswith("raw"):
-        return None
-    inputs, output = text.split("->")
-    image, kernel = inputs.split("x[") if "]x[" in inputs else (inputs, "")
+    text = op.attributes[start + len("#stablehlo.conv<") :]
+    parts = re.findall(r"\[([^\]]*)\]", text)[:3]
     found = {}
-    for name, part, letter in (("input", image, "f"), ("kernel", kernel, "i"), ("output", output, "f")):
-        letters = [p.strip() for p in part.strip("[] ").split(",")]
-        order = sorted((int(p), i) for i, p in enumerate(letters) if p.isdigit())
-        found[name] = (letters.index(letter), tuple(i for _, i in order))
+    for name, part, pair in zip(("input", "kernel", "output"), parts, ("bf", "oi", "bf"), strict=True):
+        letters = [letter.strip() for letter in part.split(",")]
+        order = sorted((int(letter), i) for i, letter in enumerate(letters) if letter.isdigit())
+        found[name] = (letters.index(pair[0]), letters.index(pair[1])), tuple(i for _, i in order)
     return found
 
 

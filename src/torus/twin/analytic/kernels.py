@@ -23,7 +23,8 @@ LIGHT = (
     | TRANSCENDENTAL
     | frozenset(
         """broadcast_in_dim bitcast_convert concatenate dynamic_slice optimization_barrier pad reshape reverse slice
-        transpose sdy.sharding_constraint chlo.broadcast_add chlo.constant tuple get_tuple_element""".split()
+        transpose sdy.reshard sdy.sharding_constraint chlo.broadcast_add chlo.constant tuple
+        get_tuple_element""".split()
     )
 )
 LAYOUT = frozenset(("reshape", "slice", "transpose"))
@@ -78,6 +79,8 @@ class Grouping:
         self.stored: dict[int, int] = {}
         """For a value that differs in layout alone from one in memory, that one."""
         self.users: dict[int, list[Op]] = {}
+        self.copies: dict[int, int] = {}
+        """Arguments in another layout."""
         self.extra = 0.0
         """Work of elementwise ops, which belongs to the kernels that they are fused into."""
         self.wanted = set(region.returns)
@@ -137,6 +140,9 @@ class Grouping:
                 self._write(i, self.pending[i])
             elif self._reads_array(op, i) and self.leaves.get(i) != frozenset((i,)):
                 self._loop(Op("copy", op.operands, (), "", [], op.place), i, self.leaves.get(i, frozenset()))
+        if op.name == "convolution":
+            moved = tuple(self._laid_out(i, op) for i in op.operands)
+            op = Op(op.name, moved, op.results, op.attributes, op.regions, op.place)
         leaves = self._leaves(op.operands)
         kernel = self._sibling(op, leaves)
         if kernel is None:
@@ -152,6 +158,16 @@ class Grouping:
                 self._write(index, kernel)
             else:
                 self._made(index, kernel)
+
+    def _laid_out(self, index: int, op: Op) -> int:
+        """A copy of an argument, whose layout is fixed, in that of a convolution's operands."""
+        if index not in self.region.arguments:
+            return index
+        if index not in self.copies:
+            self.values.append(self.values[index])
+            self.copies[index] = len(self.values) - 1
+            self._write(self.copies[index], self._new(Op("copy", (index,), (), "", [], op.place), frozenset((index,))))
+        return self.copies[index]
 
     def _moves(self, op: Op) -> bool:
         """Whether a reshape takes elements to other tiles, so that it is a copy."""
@@ -210,7 +226,7 @@ class Grouping:
         return user.name in LIGHT and prod(self.values[user.results[0]].shape) == prod(self.values[index].shape)
 
     def _used_up(self, index: int) -> bool:
-        """Whether all that is made of a value are a few results of its size: a gradient's are its parameter's update."""
+        """Whether all that is made of a value is a few results of its size, as a parameter's update of its gradient."""
         seen, queue = {index}, [index]
         while queue:
             current = queue.pop()
@@ -248,7 +264,8 @@ class Grouping:
     def _loop(self, op: Op, index: int, leaves: frozenset[int]) -> None:
         """Write a value that is computed from arrays, in one kernel with updates of the same arrays."""
         shape = self.values[index].shape
-        for kernel in reversed(self.kernels[-8:]):
+        makers = [self.writer[i] for i in leaves if i in self.writer]
+        for kernel in (*sorted(makers, key=lambda k: -k.at)[:1], *reversed(self.kernels[-8:])):
             made_here = any(i in kernel.writes for i in leaves) and kernel.op.name not in OPAQUE | COLLECTIVES
             related = made_here or (kernel.op.name in LIGHT and bool(kernel.reads & leaves))
             if related and self.values[kernel.writes[0]].shape == shape and self._after_all(kernel, leaves):

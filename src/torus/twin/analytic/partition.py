@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
+from torus.twin.analytic.tiling import width
 from torus.twin.module import Module, Op, Region, Value
 from torus.twin.step import Spec
 
@@ -68,6 +69,9 @@ class Partition:
             ops.append(op)
         elif op.name == "dot_general":
             self._dot(op, ops)
+        elif op.name in ("sdy.reshard", "sdy.sharding_constraint"):
+            split = self._as(op.operands[0], self._spec(op.results[0]), ops)
+            ops.append(Op("reshape", (split,), op.results, "", [], op.place))
         elif op.name in ("reduce", "gather", "scatter", "convolution"):
             self._summing(op, ops)
         else:
@@ -116,7 +120,7 @@ class Partition:
         depth: list[tuple[str, ...]] = []
         used = {a for axes in out for a in axes}
         for dl, dr in zip(lc, rc, strict=True):
-            both = tuple(a for a in lspec[dl] if a in rspec[dr])
+            both = tuple(a for a in lspec[dl] if a in rspec[dr] and not self._gathers(op, a, len(lb) + len(lfree)))
             free = {a for axes in lspec for a in axes} & {a for axes in rspec for a in axes}
             lone = tuple(a for a in (*lspec[dl], *rspec[dr]) if a not in free and a not in used and a not in both)
             depth.append(both + lone)
@@ -136,6 +140,22 @@ class Partition:
         ops.append(op)
         if summed:
             op.results = (self._sum(result, tuple(a for a in self.mesh if a in summed), ops, op.place),)
+
+    def _gathers(self, op: Op, axis: str, first_column: int) -> bool:
+        """Whether to gather operands over an axis that splits their depth, and the result elsewhere, moves less than
+        to scatter partial sums.
+        """
+        place = next((d for d, axes in enumerate(self._spec(op.results[0])) if axis in axes), None)
+        if place is None:
+            return False
+        kept, gathered = op.operands if place < first_column else op.operands[::-1]
+        moved = self._bytes(self.values[kept]) + self._bytes(self._without(gathered, axis))
+        return moved < self._bytes(self._without(op.results[0], axis))
+
+    def _without(self, index: int, axis: str) -> Value:
+        """A value that is whole along an axis."""
+        value = self.values[index]
+        return Value(value.shape, value.dtype, tuple(tuple(a for a in d if a != axis) for d in self._spec(index)))
 
     # Collectives
 
@@ -183,6 +203,4 @@ class Partition:
         return len(self.values) - 1
 
     def _bytes(self, value: Value) -> int:
-        from torus.twin.analytic.tiling import width
-
         return int(prod(self.local(value.shape, value.spec)) * width(value.dtype))

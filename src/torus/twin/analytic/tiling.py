@@ -8,6 +8,7 @@ Source: layouts in programs that the TPU compiler made, such as ``f32[8,4,64]{2,
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import permutations
 from math import prod
 
 LANES, ROWS, VECTOR = 128, 8, 1024
@@ -26,23 +27,20 @@ def width(dtype: str) -> float:
 
 
 @lru_cache(maxsize=65536)
-def padded(shape: tuple[int, ...], dtype: str, chosen: bool = True) -> int:
-    """Bytes of an array with its tiles filled up; with `chosen` in the layout that needs the least, else row-major."""
+def padded(shape: tuple[int, ...], dtype: str, last: tuple[int, ...] = ()) -> int:
+    """Bytes of an array with its tiles filled up: in the layout that needs the least of those that end with the
+    dimensions `last`, if there are such.
+    """
     if dtype == "token":
         return 0
-    size = [s for s in shape if s != 1]
+    size = list(shape) if last else [s for s in shape if s != 1]
     if not prod(shape):
         return 0
     if len(size) <= 1:
         elements = _vector(size[0] if size else 1)
     else:
-        pairs = _pairs(len(size)) if chosen else [(len(size) - 2, len(size) - 1)]
-        elements = min(_tiled(size, second, last) for second, last in pairs)
+        elements = min(_tiled(size, *pair) for pair in permutations(last or range(len(size)), 2))
     return int(elements * width(dtype))
-
-
-def _pairs(rank: int) -> list[tuple[int, int]]:
-    return [(a, b) for a in range(rank) for b in range(rank) if a != b]
 
 
 def _vector(size: int) -> int:

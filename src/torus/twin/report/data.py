@@ -7,7 +7,7 @@ from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Plan
+    from torus.twin.planning import Plan
 
 
 def to_json(plan: Plan) -> str:

@@ -10,7 +10,8 @@ from torus.explain.report.drawing import LINE, SOFT, Box, Drawing, Label, Lines
 from torus.twin.report.words import binary
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Plan
+    from torus.twin.estimate import Memory
+    from torus.twin.planning import Plan
     from torus.twin.scaling import Curve, Kind
 
 COLOURS = {"data": "#4285d6", "fsdp": "#e67e22", "tensor": "#2a9d6f"}
@@ -24,7 +25,7 @@ def memory(plan: Plan) -> Drawing:
     """A bar for each certainty: what the peak is made of, beside the capacity of a device."""
     capacity = plan.topology.chip.hbm_bytes
     found = plan.estimates
-    reach = 1.06 * max([capacity, *(e.memory.peak for e in found.values())])
+    reach = 1.12 * max([capacity, *(e.memory.peak for e in found.values())])
     drawing = Drawing(WIDTH, ROW * len(found) + 46)
 
     def across(count: float) -> float:
@@ -36,7 +37,8 @@ def memory(plan: Plan) -> Drawing:
         for size, colour in _parts(estimate.memory):
             drawing.add(Box(across(start), y, max(0.0, across(start + size) - across(start)), 22, colour))
             start += size
-        drawing.add(Label(across(estimate.memory.peak) + 6, y + 16, binary(estimate.memory.peak), 12, SOFT))
+        end = across(max(estimate.memory.peak, capacity if estimate.memory.peak > 0.85 * capacity else 0))
+        drawing.add(Label(end + 6, y + 16, binary(estimate.memory.peak), 12, SOFT))
     end = 22 + ROW * len(found)
     drawing.add(
         Lines([(across(capacity), 14), (across(capacity), end)], _RED, 2),
@@ -48,9 +50,9 @@ def memory(plan: Plan) -> Drawing:
     return drawing
 
 
-def _parts(memory: object) -> list[tuple[float, str]]:
+def _parts(memory: Memory) -> list[tuple[float, str]]:
     """Sizes and colours whose sum is the peak: it has the arguments, and of the rest what it has room for."""
-    left, found = getattr(memory, "peak"), []
+    left, found = memory.peak, []
     for name, colour in _PARTS:
         size = min(left, getattr(memory, name))
         found.append((size, colour))

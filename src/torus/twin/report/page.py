@@ -12,7 +12,7 @@ from torus.twin.report import figures, tables
 from torus.twin.report.words import binary, decimal, seconds
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Answer, Plan
+    from torus.twin.planning import Answer, Plan
 
 CERTAINTY = {
     "analytic": "from the program's text alone",
@@ -37,10 +37,11 @@ def fragment(plan: Plan) -> str:
         parts.append(f'<h2>Numerics</h2><section class="card"><pre>{escape(str(plan.numerics))}</pre></section>')
     parts.append(_assumptions(plan))
     body = "\n".join(parts)
+    title = escape(f"{plan.name} on {plan.topology.name}")
     return (
         f"<style>\n{_style()}</style>\n"
-        f'<main class="torus-explain torus-twin auto">\n<header><h1>{escape(plan.name)} on {escape(plan.topology.name)}</h1>'
-        f"<p>{_subtitle(plan)}</p></header>\n{body}\n</main>"
+        f'<main class="torus-explain torus-twin auto">\n<header><h1>{title}</h1><p>{_subtitle(plan)}</p></header>\n'
+        f"{body}\n</main>"
     )
 
 
@@ -72,9 +73,13 @@ def _memory(plan: Plan) -> str:
 
 
 def _table(table: tables.Table) -> str:
-    rows = [[escape(cell) for cell in row] for row in table.rows]
+    return f"<h2>{escape(table.title)}</h2>{_rows(table)}"
+
+
+def _rows(table: tables.Table) -> str:
+    head, rows = [escape(cell) for cell in table.head], [[escape(cell) for cell in row] for row in table.rows]
     note = f'<p class="sum">{escape(table.note)}</p>' if table.note else ""
-    return f"<h2>{escape(table.title)}</h2>{markup.table([escape(cell) for cell in table.head], rows)}{note}"
+    return markup.table(head, rows, "words" if table.words else "") + note
 
 
 def _scaling(plan: Plan) -> list[str]:
@@ -91,14 +96,9 @@ def _scaling(plan: Plan) -> list[str]:
         '<p class="sum">Examples a second and device, against the smallest topology. Thick: links work beside the '
         "arithmetic, which is assumed; thin: one waits for the other. Red: it does not fit into the memory.</p>"
     )
-    details = [_opened(tables.curve(curve)) for curve in plan.scaling]
+    made = [tables.curve(curve) for curve in plan.scaling]
+    details = [markup.summary(escape(table.title), f"<div>{_rows(table)}</div>") for table in made]
     return [f'<h2>Scaling</h2><div class="plots">{plots}</div>{legend}', *details]
-
-
-def _opened(table: tables.Table) -> str:
-    rows = [[escape(cell) for cell in row] for row in table.rows]
-    note = f'<p class="sum">{escape(table.note)}</p>' if table.note else ""
-    return markup.summary(escape(table.title), f"<div>{markup.table(table.head, rows)}{note}</div>")
 
 
 def _assumptions(plan: Plan) -> str:

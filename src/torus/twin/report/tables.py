@@ -10,7 +10,7 @@ from torus.twin.estimate import Estimate
 from torus.twin.report.words import binary, change, decimal, seconds
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Plan
+    from torus.twin.planning import Plan
     from torus.twin.scaling import Curve
 
 MOST_ROWS = 12
@@ -24,6 +24,8 @@ class Table:
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     note: str = ""
+    words: bool = False
+    """Whether the last column has words, not figures."""
 
 
 def tables(plan: Plan) -> list[Table]:
@@ -97,7 +99,7 @@ def padding(estimate: Estimate) -> Table:
         (p.what, f"{p.count:,}", _share(p.waste), p.change)
         for p in sorted(estimate.padding, key=lambda p: -p.waste)[:MOST_ROWS]
     ]
-    return Table("Padding", ("op", "count", "waste", "what would help"), rows)
+    return Table("Padding", ("op", "count", "waste", "what would help"), rows, words=True)
 
 
 def advice(plan: Plan) -> Table:
@@ -116,7 +118,9 @@ def advice(plan: Plan) -> Table:
             )
         )
     head = ("change", "HBM peak of a device", f"time for each {'example' if plan.batch else 'step'}", "")
-    return Table("What would help", head, rows, "analytic estimates, of the step traced again with each change")
+    return Table(
+        "What would help", head, rows, "analytic estimates, of the step traced again with each change", words=True
+    )
 
 
 def curve(curve: Curve) -> Table:

@@ -10,7 +10,7 @@ from torus.twin.report import tables
 from torus.twin.report.words import binary, seconds
 
 if TYPE_CHECKING:
-    from torus.twin.plan import Answer, Plan
+    from torus.twin.planning import Answer, Plan
 
 WIDTH = 110
 

@@ -158,10 +158,10 @@ def plan(
 
     fn: a module, or a function of tensors. inputs: example inputs in order or by name, with the batch of all devices
         together; only their sizes and dtypes count, so that both may be on "meta".
-    topology: such as ``"v6e:2x2"``. mesh: its devices by axes, ``"data=2,model=2"``; by default all of them are ``data``.
+    topology: such as ``"v6e:2x2"``. mesh: its devices by axes, ``"data=2,model=2"``; by default all are ``data``.
     step, sharding, loss, optimizer, precision: as `torus.twin.capture.capture` has them.
     budget: minutes that the TPU compiler may take. It is asked for each distinct block, then, if that leaves enough of
-        the budget, for the whole step. 0 asks for the analytic answer alone. exact: compile the whole step however long it takes.
+        the budget, for the whole step. 0 asks for the analytic answer alone. exact: compile the whole step in any case.
     advice: find what would help, with figures. scaling: the step on 1 to 512 chips. progress: is told what goes on.
 
     Raises ValueError for a topology or mesh that does not exist, and what `torus.twin.capture.capture` raises.
@@ -206,10 +206,12 @@ class Planner:
         mesh: str | Mapping[str, int] | None = None,
         progress: Progress | None = None,
     ) -> None:
+        from torus.twin.sharding import roles
+
         place = topology if isinstance(topology, Topology) else Topology.parse(topology)
         self.case = replace(case, mesh=_axes(mesh, place))
         self.progress = progress or (lambda words: None)
-        sharding = case.sharding if isinstance(case.sharding, str) else "own"
+        sharding = ", ".join(dict.fromkeys(roles(self.case.mesh, case.sharding).values()))
         self.plan = Plan(
             case.name or getattr(case.fn, "__name__", type(case.fn).__name__),
             case.step,
@@ -248,6 +250,15 @@ class Planner:
         answer = Answer(certainty, time.perf_counter() - start, **found)
         self.plan = replace(self.plan, answers=(*self.plan.answers, answer))
         return answer
+
+    def check_numerics(self) -> None:
+        """Run the model with the products of each precision. Raises ValueError for one without weights."""
+        from torus.twin.numerics import numerics
+
+        if not self.case.has_values:
+            raise ValueError(f"numerics are found by running the model, and {self.plan.name} has sizes but no weights")
+        self.progress("run the model in each precision")
+        self.plan = replace(self.plan, numerics=numerics(self.case.fn, self.case.inputs, step=self.case.step))
 
     def advise(self) -> None:
         """Find what would help."""
