@@ -53,7 +53,8 @@ class Updates:
         gradients = {v.of: node for node, v in ends if v.kind == "gradient" and node is not None}
         kept = [(node, v) for node, v in ends if v.kind != "gradient"]
         first_input = next((i for i, v in enumerate(arguments) if v.kind == "input"), len(arguments))
-        inputs, made = arguments[first_input:], []
+        inputs = arguments[first_input:]
+        made: list[Value] = []
         before = places[inputs[0].name] if inputs else next(n for n in graph.nodes if n.op != "placeholder")
         news: dict[str, Any] = {}
         for unit in self._units(gradients):
