@@ -38,9 +38,12 @@ class _Segment:
 
 
 class Cut:
-    """A step and its `blocks`, in the order in which they run."""
+    """A step and its `blocks`, in the order in which they run.
 
-    def __init__(self, step: Step) -> None:
+    quick: as the compiler does with little effort, operands of products are kept that could be made again.
+    """
+
+    def __init__(self, step: Step, quick: bool = True) -> None:
         self.step = step
         self.module: Module = read(step.text, step.mesh, step.places)
         main = self.module.main
@@ -54,7 +57,7 @@ class Cut:
         self.home = {i: s for s, segment in enumerate(self.segments) for i in segment.ops}
         self.segments = self._early_updates()
         self.home = {i: s for s, segment in enumerate(self.segments) for i in segment.ops}
-        self.stored |= self._kept_operands()
+        self.stored |= self._kept_operands() if quick else set()
         self.reuses = self._reuses()
         self.blocks = self._blocks()
 
@@ -79,7 +82,7 @@ class Cut:
         return value not in self.stored and self.ops[self.maker[value]].name in LIGHT
 
     def _kept_operands(self) -> set[int]:
-        """Operands of products in more than one block: a matrix unit reads an array, which is kept between them."""
+        """Operands of products in more than one block: with little effort the compiler lets these read arrays alone."""
         homes: dict[int, set[int]] = {}
         for i, op in enumerate(self.ops):
             if op.name in MATRIX and i in self.home:
@@ -193,6 +196,10 @@ def _alike(a: _Segment, b: _Segment) -> bool:
     return (a.place, a.updates) == (b.place, b.updates)
 
 
+_PLAIN = {"sdy.constant": "stablehlo.constant", "sdy.reshard": "sdy.sharding_constraint"}
+"""What Shardy makes of ops, and what a program has that it has not seen yet."""
+
+
 def _layer(place: str) -> str:
     """``"model.layers.3"`` of ``"model.layers.3.mlp.up"``; empty for what is in no numbered module."""
     parts = place.split(".")
@@ -242,7 +249,7 @@ class _Printer:
 
     def op(self, op: Op) -> str:
         """One op in MLIR's generic form."""
-        name = "stablehlo.constant" if op.name == "sdy.constant" else op.name
+        name = _PLAIN.get(op.name, op.name)
         name = name if "." in name else f"stablehlo.{name}"
         first, rest = _properties(op.attributes)
         regions = f" ({', '.join(map(self._region, op.regions))})" if op.regions else ""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from torus.twin.blocks import Block, Cut
-from torus.twin.compiler.compiler import Compiler
+from torus.twin.compiler.compiler import QUICK, Compiler
 from torus.twin.compiler.errors import CompileTimeout
 from torus.twin.compiler.exact import estimate_of
 from torus.twin.estimate import Collective, Estimate, Memory
@@ -26,20 +26,24 @@ def compose(
     budget: float,
     progress: Progress = lambda words: None,
     *,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] = QUICK,
 ) -> Estimate:
     """What the blocks of a step need and take, added up; each distinct one is compiled once and kept on disk.
 
     budget: seconds for the compiler. The blocks that it does not get to have their figures from the analytic model,
-    which a note says. options: the compiler's.
+    which a note says. options: the compiler's; with those of `QUICK` it takes about an eighth of the time, and its
+        programs need more memory than those of its full effort, which `exact` reports.
 
     Raises CompilerMissing, and CompileError for what the compiler refuses: DoesNotFit for a block that needs more
     memory than there is.
     """
-    cut = Cut(step)
-    known = _Figures(cut, topology, compiler, time.perf_counter() + budget, progress, dict(options or {}))
+    quick = dict(options) == QUICK
+    cut = Cut(step, quick)
+    known = _Figures(cut, topology, compiler, time.perf_counter() + budget, progress, dict(options))
     parts = [known.of[block.step.text] for block in cut.blocks]
     notes = [f"Added up from {len(parts)} blocks of {len(known.of)} kinds; fusions across their borders are left out."]
+    if quick:
+        notes.append("Compiled with little effort (EFFORT_O0): a program of full effort may need less memory and time.")
     if known.guessed:
         notes.append(
             f"{known.guessed} of {len(known.of)} kinds of blocks have analytic figures: the budget ended before them."
