@@ -40,6 +40,7 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
         "cache_only": False,
         "dump_misses": None,
         "cache_report": None,
+        "warm_topology": None,
     }
 
 
