@@ -69,12 +69,15 @@ def prepared(mode: str) -> Callable[[Function], Function]:
 
 @contextlib.contextmanager
 def running(mode: str) -> Iterator[None]:
-    """Have ops run in a mode of `MODES`; "default" leaves them as they are. Raises ValueError for any other."""
+    """Have ops run in a mode of `MODES`; "default" leaves them as they are. Those around compiled programs are fused.
+
+    Raises ValueError for any other mode.
+    """
     if mode not in MODES:
         raise ValueError(f"there is no mode {mode!r}; there are {', '.join(MODES)}")
-    if mode not in ("strict", "fused"):
+    if mode == "default":
         yield
         return
-    wanted = tpu.EagerMode.DEFER_AND_FUSE if mode == "fused" else tpu.EagerMode.DEFER_NEVER
+    wanted = tpu.EagerMode.DEFER_NEVER if mode == "strict" else tpu.EagerMode.DEFER_AND_FUSE
     with tpu.set_eager_mode(wanted):
         yield

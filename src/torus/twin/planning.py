@@ -256,11 +256,14 @@ class Planner:
 
         Raises ValueError for a model without weights, or inputs without values.
         """
+        import torch
+
         from torus.twin.numerics import numerics
 
         case = case or self.case
-        if not case.has_values:
-            raise ValueError(f"numerics are found by running the model, and {self.plan.name} has sizes but no weights")
+        if not isinstance(case.fn, torch.nn.Module) or not case.has_values:
+            why = f"{self.plan.name} is none, or has sizes but no weights"
+            raise ValueError(f"numerics are found by running a module, and {why}")
         self.progress("run the model in each precision")
         self.plan = replace(self.plan, numerics=numerics(case.fn, case.inputs, step=case.step))
 

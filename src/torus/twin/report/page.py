@@ -13,6 +13,7 @@ from torus.twin.report.words import binary, decimal, seconds
 
 if TYPE_CHECKING:
     from torus.twin.planning import Answer, Plan
+    from torus.twin.scaling import Kind
 
 CERTAINTY = {
     "analytic": "from the program's text alone",
@@ -86,7 +87,7 @@ def _scaling(plan: Plan) -> list[str]:
     """Both plots, then each curve's figures for who opens them."""
     if not plan.scaling:
         return []
-    names = {"weak": "weak: the batch grows with the chips", "strong": "strong: one batch for all"}
+    names: dict[Kind, str] = {"weak": "weak: the batch grows with the chips", "strong": "strong: one batch for all"}
     plots = "".join(
         f'<section class="card"><p class="label">{name}</p>{figures.efficiency(plan.scaling, kind).svg()}</section>'
         for kind, name in names.items()
