@@ -32,3 +32,15 @@ def test_resizing_is_lowering_again(sharding: Sharding, before: dict[str, int], 
     ]
     for axis, size in after.items():
         assert f'"{axis}"={size}' in resized.text.splitlines()[1]
+
+
+def test_a_forward_step_leaves_out_what_only_the_loss_takes() -> None:
+    model = torch.nn.Linear(4, 3)
+    inputs = torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64)
+
+    def loss(model: Any, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(model(x), labels)
+
+    for step, expected in (("forward", 1), ("train", 2)):
+        found = Case(model, inputs, step, loss).capture()  # type: ignore[arg-type]
+        assert sum(argument.kind == "input" for argument in found.arguments) == expected

@@ -45,7 +45,8 @@ def capture(
     step: ``"forward"`` for inference; ``"train"`` for forward, backward and the optimizer's update as one program,
         which replaces parameters and state in place. Parameters that require no gradient are not trained.
     loss: ``loss(fn, *inputs)`` gives the number to make small, alone or first of several; by default what the model
-        calls its loss, else the mean of its output. optimizer: one over `fn`'s parameters, or what makes one from
+        calls its loss, else the mean of its output. A forward step leaves out the inputs, in order, that only a given
+        loss takes. optimizer: one over `fn`'s parameters, or what makes one from
         their list; AdamW by default.
     mesh: size of each axis of the device mesh. sharding: ``"data"``, ``"fsdp"`` or ``"tensor"``, or one for each axis;
         see `torus.twin.sharding`. split: the axes of each dimension of a parameter, from its name and sizes.

@@ -48,7 +48,7 @@ def compose(
         notes.append(
             f"{known.guessed} of {len(known.of)} kinds of blocks have analytic figures: the budget ended before them."
         )
-    times = [t for p in parts if (t := p.compiler_seconds) is not None and t >= 0]  # below 0: not known
+    times = [t for p in parts if (t := p.compiler_seconds) is not None]
     local = [t for p in parts if (t := p.local_seconds) is not None]
     return Estimate(
         certainty="composed",

@@ -87,7 +87,10 @@ class _Program:
         self.model = fn if isinstance(fn, torch.nn.Module) else None
         self.name = type(fn).__name__ if self.model is not None else getattr(fn, "__name__", type(fn).__name__)
         self.loss = loss or _loss_of
-        self.leaves, self.structure = pytree.tree_flatten(_call_of(inputs))
+        args, kwargs = _call_of(inputs)
+        if loss is not None and not train:
+            args = args[: _positional(fn)]  # what is left is for the loss
+        self.leaves, self.structure = pytree.tree_flatten((args, kwargs))
         self.tensors = _tensors_of(self.model)
         self.trained = {name: t for name, t in self.tensors.items() if train and t.requires_grad}
         if train and not self.trained:
@@ -172,6 +175,14 @@ def _call_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     return (tuple(inputs) if isinstance(inputs, (list, tuple)) else (inputs,)), {}
+
+
+def _positional(fn: Any) -> int | None:
+    """How many arguments a module or function takes in order; None for any number."""
+    parameters = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return None
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
 def _input_names(fn: Any, structure: Any, leaves: list[Any]) -> list[str]:

@@ -32,6 +32,7 @@ def estimate_of(compiled: Compiled, mesh: Mapping[str, int], topology: Topology)
     flops, moved = compiled.cost.get("flops", 0.0), compiled.cost.get("bytes accessed", 0.0)
     exchanged = collectives(compiled.hlo, mesh, topology)
     peak = topology.chip.flops["bfloat16"]
+    seconds = compiled.cost.get("optimal_seconds", -1.0)
     return Estimate(
         certainty="exact",
         memory=memory_of(compiled),
@@ -40,7 +41,7 @@ def estimate_of(compiled: Compiled, mesh: Mapping[str, int], topology: Topology)
         roofline_seconds=max(
             flops / peak, moved / topology.chip.hbm_bandwidth, sum(each.seconds for each in exchanged)
         ),
-        compiler_seconds=compiled.cost.get("optimal_seconds"),
+        compiler_seconds=seconds if seconds >= 0 else None,  # it says below 0 where it does not know
         collectives=exchanged,
         compile_seconds=compiled.seconds,
         notes=(_LOOPS,) if " while(" in compiled.hlo else (),
