@@ -64,7 +64,7 @@ test-conformance: setup ## PyTorch's operator database against the device and th
 	TORUS_TPU_PROGRAMS=1 $(TESTS) -n $(JOBS) $(PYTEST_ARGS) tests/lowering
 
 test-captum: setup ## Captum's own configurations in every mode, and the matrix of its methods: an hour; ONLY and SHARD as above
-	TORUS_CAPTUM=full TORUS_CAPTUM_ONLY='$(ONLY)' TORUS_CAPTUM_SHARD='$(SHARD)' $(TESTS) -n $(JOBS) $(PYTEST_ARGS) tests/explain/captum
+	TORUS_CAPTUM=full TORUS_CAPTUM_ONLY='$(ONLY)' TORUS_CAPTUM_SHARD='$(SHARD)' $(TESTS) -n $(JOBS) $(PYTEST_ARGS) tests/explain/captum tests/examples/test_case_study.py
 	OMP_NUM_THREADS=1 $(PY) -m torus.explain.matrix --only '$(ONLY)' --json reports/captum.json --html reports/captum.html
 
 test-cpp: setup ## unit tests of the C++ core, below Python

@@ -17,6 +17,14 @@ if choose() == "cpu":  # or JAX would look for a TPU wherever the TPU compiler i
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 
+_LONGEST = ("test_cpp.py", "test_benchmarks.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests start first, so that at the end no process waits for another one's."""
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
+
+
 @pytest.fixture(autouse=True)
 def _fusing() -> None:
     """Many recordings that were new in earlier tests do not make fusing pause in this one."""

@@ -45,7 +45,7 @@ def test_the_notebook_is_the_script() -> None:
     holds(printed(notebook))
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("TORUS_CAPTUM") != "full", reason="a minute: make test-captum runs the notebook")
 def test_its_cells_print_that_again() -> None:
     pytest.importorskip("captum")
     code = "import json, sys, pathlib, make_notebook as notebook\n"
