@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from types import ModuleType
 from typing import Any, NoReturn
@@ -9,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from torus.backend.compile import compiler, hint
-from torus.backend.device import amp, cache, counting, forking, memory, modes, numerics, random, streams
+from torus.backend.device import amp, cache, counting, ending, forking, memory, modes, numerics, random, streams
 from torus.backend.device.amp import get_amp_supported_dtype, is_bf16_supported
 from torus.backend.device.counting import counters, fallbacks, reset_counters
 from torus.backend.device.devices import (
@@ -138,6 +139,7 @@ sys.modules[__name__].__class__ = _DeviceModule
 counting.apply_settings()
 hint.install()
 modes.apply_settings()
+atexit.register(ending.wait_for_engine)
 
 __all__ = [
     "DeviceProperties",
