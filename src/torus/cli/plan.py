@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torus.cli import CommandError
+from torus.cli import CommandError, options
 
 if TYPE_CHECKING:
     from torus.twin.case import Case
@@ -143,7 +142,7 @@ def _case(args: argparse.Namespace) -> Case:
     from torus.twin import factories
     from torus.twin.case import Case
 
-    made = factories.load(args.model, **_options(args.option))
+    made = factories.load(args.model, **options.parse(args.option))
     return Case(
         made.model,
         made.inputs,
@@ -154,17 +153,3 @@ def _case(args: argparse.Namespace) -> Case:
         precision=args.precision,
         name=args.model,
     )
-
-
-def _options(pairs: list[str]) -> dict[str, Any]:
-    """``name=value`` with Python's numbers and words; anything else is a text."""
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise CommandError(f"--option is written NAME=VALUE, not {pair}")
-        try:
-            found[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            found[name] = value
-    return found

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import sys
 from typing import Any
 
 import torch
 
-from torus.cli import CommandError, texts
+from torus.cli import CommandError, options, texts
 from torus.cli.explain import inputs, models
 from torus.cli.progress import Stage
 from torus.explain import METHODS, explain
@@ -64,14 +63,16 @@ def _text(args: argparse.Namespace, model: Any, tokenizer: Any) -> tuple[Any, No
     }
     asked["method"] = args.method or "feature_ablation"
     if args.plan:
-        print(plan_text(model, tokenizer, prompt, chunk=args.chunk, tol=args.tol, **asked, **_options(args)))
+        print(
+            plan_text(model, tokenizer, prompt, chunk=args.chunk, tol=args.tol, **asked, **options.parse(args.option))
+        )
         return None, None
     called = explain_each_token if args.each_token else explain_text
     settings = _settings(args)
     with Stage(asked["method"]) as stage:
         if called is explain_text:
             settings["progress"] = stage.update
-        return called(model, tokenizer, prompt, **asked, **settings, **_options(args)), None
+        return called(model, tokenizer, prompt, **asked, **settings, **options.parse(args.option)), None
 
 
 def _tensor(args: argparse.Namespace, model: Any, prepare: Any) -> tuple[Explanation | None, tuple[str, ...] | None]:
@@ -82,7 +83,7 @@ def _tensor(args: argparse.Namespace, model: Any, prepare: Any) -> tuple[Explana
     method, baseline = args.method or "input_x_gradient", _baseline(args, table)
     if args.plan:
         run = Run(tolerance=args.tol, seed=args.seed, chunk=args.chunk)
-        print(plan(method, (given,), as_baselines(baseline, (given,)), run, **_options(args)))
+        print(plan(method, (given,), as_baselines(baseline, (given,)), run, **options.parse(args.option)))
         return None, None
     target = _target(args, model, points)
     if isinstance(baseline, torch.Tensor):
@@ -97,7 +98,7 @@ def _tensor(args: argparse.Namespace, model: Any, prepare: Any) -> tuple[Explana
             layer=args.layer,
             progress=stage.update,
             **_settings(args),
-            **_options(args),
+            **options.parse(args.option),
         )
     return found, table.names if table and args.layer is None else None
 
@@ -110,20 +111,6 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     if args.budget is not None:
         settings["budget"] = args.budget
     return settings
-
-
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """``name=value`` pairs with Python's numbers, tuples and words; anything else is a text."""
-    found = {}
-    for pair in args.option:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise CommandError(f"--option {pair}: it has to be NAME=VALUE")
-        try:
-            found[name] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            found[name] = value
-    return found
 
 
 def _baseline(args: argparse.Namespace, table: inputs.Table | None) -> torch.Tensor | float:
