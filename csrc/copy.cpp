@@ -28,8 +28,9 @@ bool is_device(const at::Tensor& tensor) {
 
 // The tensor covers its whole storage, each element once.
 bool covers_storage(const at::Tensor& tensor) {
+  GilGuard gil;
   return tensor.is_non_overlapping_and_dense() &&
-         static_cast<size_t>(tensor.numel()) * tensor.element_size() == tensor.storage().nbytes();
+         static_cast<size_t>(tensor.numel()) * tensor.element_size() == held_bytes(tensor, state_of(tensor).value);
 }
 
 bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {

@@ -16,7 +16,7 @@ void limit_memory(c10::DeviceIndex device, int64_t nbytes) {
   keep_origins(any);
 }
 
-void admit(c10::DeviceIndex device, int64_t nbytes, const std::string& what) {
+void admit(c10::DeviceIndex device, int64_t nbytes, const char* what) {
   if (!make_room(device, nbytes)) {
     auto index = py_int(device);
     auto bytes = py_int(nbytes);
@@ -33,7 +33,7 @@ void admit(c10::DeviceIndex device, Entry& entry, int64_t more) {
     auto bytes = call_seam("extra_bytes", {entry.recipe.get()});
     entry.extra_bytes = PyLong_AsLongLong(bytes.get());
   }
-  admit(device, entry.extra_bytes + more, entry.op->name);
+  admit(device, entry.extra_bytes + more, entry.op->name.c_str());
 }
 
 PyObject* describe_live(c10::DeviceIndex device) {

@@ -12,7 +12,7 @@ void limit_memory(c10::DeviceIndex device, int64_t nbytes);
 
 // Has room for `nbytes` more than what is alive, which count for the peak. Raises torch.OutOfMemoryError, which says
 // what asked and what lives, where a limit forbids them. Needs the GIL.
-void admit(c10::DeviceIndex device, int64_t nbytes, const std::string& what);
+void admit(c10::DeviceIndex device, int64_t nbytes, const char* what);
 // The same for a loaded program, and `more` bytes: asked only where there are limits.
 void admit(c10::DeviceIndex device, Entry& entry, int64_t more = 0);
 

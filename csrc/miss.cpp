@@ -95,7 +95,7 @@ PyRef py_tensors(const Signature& signature) {
   for (const auto& arg : signature.tensors()) {
     list.add(py_tuple(py_dtype(arg.tensor->scalar_type()), py_ints(arg.tensor->sizes()), py_ints(arg.tensor->strides()),
                       py_layout(arg.value ? arg.value->layout() : nullptr),
-                      py_int(static_cast<int64_t>(arg.tensor->storage().nbytes())), py_int(arg.offset_word),
+                      py_int(static_cast<int64_t>(held_bytes(*arg.tensor, arg.value))), py_int(arg.offset_word),
                       py_int(arg.slot), PyRef(PyBool_FromLong(arg.written))));
   }
   return list.finish();

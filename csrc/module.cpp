@@ -2,6 +2,7 @@
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "cpu_strides.h"
 #include "device.h"
 #include "dispatch.h"
 #include "explanation.h"
@@ -164,6 +165,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("end_storm", &end_storm);
   m.def("set_explaining", &set_explaining);
   m.def("pending_ops", &pending_ops);
+  m.def("elementwise_strides", &elementwise_strides);
   m.def("array_of", &array_of);
   m.def("tensor_from_array",
         [](const py::object& array, const py::object& dtype, const std::vector<int64_t>& sizes, int device) {

@@ -266,7 +266,7 @@ void Signature::add_device_tensor(const ArgInfo& info, const at::Tensor& tensor)
   has_64bit_float_ = has_64bit_float_ || is_64bit_float(dtype);
   has_float_ = has_float_ || c10::isFloatingType(dtype) || c10::isComplexType(dtype);
   const auto itemsize = static_cast<int64_t>(tensor.element_size());
-  const auto nbytes = static_cast<int64_t>(tensor.storage().nbytes());
+  const auto nbytes = static_cast<int64_t>(held_bytes(tensor, state.value));
   TensorArg arg{};
   arg.tensor = &tensor;
   arg.value = state.value;
@@ -452,7 +452,7 @@ std::string Signature::stable_key() const {
       const auto* layout = arg.value->layout();
       words.push_back(static_cast<uint64_t>(layout->dtype) | layout->shape.size() << 8);
       words.append(layout->shape.begin(), layout->shape.end());
-      words.push_back(static_cast<uint64_t>(arg.tensor->storage().nbytes()));
+      words.push_back(static_cast<uint64_t>(held_bytes(*arg.tensor, arg.value)));
     }
   }
   return op_.name + '\0' + std::string(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(uint64_t));

@@ -42,9 +42,19 @@ int64_t count(const at::Tensor& mask) {
   return at::count_nonzero(mask).item<int64_t>();
 }
 
+// The first rows of a bucket. Where they lie in a row, the storage counts no more than the CPU's would: what lies
+// behind is nobody's.
+at::Tensor front(const at::Tensor& bucketed, int64_t size) {
+  auto result = bucketed.narrow(0, 0, size);
+  if (result.is_contiguous()) {
+    result.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(result.numel()) * result.element_size());
+  }
+  return result;
+}
+
 // The first `size` values under the mask; both are flat.
 at::Tensor pick(const at::Tensor& values, const at::Tensor& mask, int64_t size) {
-  return at::masked_scatter_backward(values, mask, {bucket(size, values.numel())}).narrow(0, 0, size);
+  return front(at::masked_scatter_backward(values, mask, {bucket(size, values.numel())}), size);
 }
 
 at::Tensor& give(at::Tensor& out, const at::Tensor& result) {
@@ -56,7 +66,7 @@ at::Tensor& give(at::Tensor& out, const at::Tensor& result) {
 
 at::Tensor positions(const at::Tensor& self) {
   const auto size = count(self);
-  return at::nonzero_static(self, bucket(size, self.numel())).narrow(0, 0, size);
+  return front(at::nonzero_static(self, bucket(size, self.numel())), size);
 }
 
 at::Tensor& positions_out(const at::Tensor& self, at::Tensor& out) {
@@ -98,7 +108,7 @@ Unique runs(const at::Tensor& values, bool return_inverse, bool return_counts) {
   auto lengths = at::empty({0}, longs);
   if (return_counts) {
     const auto none = at::zeros({bucket(size, values.numel())}, longs);
-    lengths = none.scatter_add(0, run, at::ones({values.numel()}, longs)).narrow(0, 0, size);
+    lengths = front(none.scatter_add(0, run, at::ones({values.numel()}, longs)), size);
   }
   return {pick(values, first, size), std::move(run), std::move(lengths)};
 }
@@ -146,7 +156,7 @@ at::Tensor bincount(const at::Tensor& self, const std::optional<at::Tensor>& wei
                                                             : at::kDouble;
   const auto options = self.options().dtype(dtype);
   const auto added = weighted ? weights->to(dtype) : at::ones({self.numel()}, options);
-  return at::zeros({bucket(size)}, options).scatter_add(0, self.to(at::kLong), added).narrow(0, 0, size);
+  return front(at::zeros({bucket(size)}, options).scatter_add(0, self.to(at::kLong), added), size);
 }
 
 bool equal(const at::Tensor& self, const at::Tensor& other) {
@@ -165,7 +175,7 @@ at::Tensor repeats_of(const at::Tensor& repeats) {
   const auto known = at::stack({repeats.min(), repeats.sum().to(repeats.scalar_type())}).cpu();
   TORCH_CHECK(known[0].item<int64_t>() >= 0, "repeats can not be negative");
   const auto size = known[1].item<int64_t>();
-  return at::repeat_interleave(repeats, std::optional<int64_t>(bucket(size))).narrow(0, 0, size);
+  return front(at::repeat_interleave(repeats, std::optional<int64_t>(bucket(size))), size);
 }
 
 // Whether the indices are one mask over the leading dimensions.
@@ -183,7 +193,7 @@ at::Tensor rows(const at::Tensor& self, const at::Tensor& mask) {
   const auto flat = mask.reshape(-1);
   const auto size = count(flat);
   const auto places = at::nonzero_static(flat, bucket(size, flat.numel()), 0).select(1, 0);
-  return self.flatten(0, mask.dim() - 1).index_select(0, places).narrow(0, 0, size);
+  return front(self.flatten(0, mask.dim() - 1).index_select(0, places), size);
 }
 
 bool is_mask(const std::optional<at::Tensor>& index) {

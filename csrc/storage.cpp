@@ -4,6 +4,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
@@ -201,6 +202,10 @@ std::vector<int64_t> contiguous_strides(c10::IntArrayRef sizes) {
     stride *= std::max<int64_t>(sizes[i], 1);
   }
   return strides;
+}
+
+size_t held_bytes(const at::TensorBase& tensor, const ValuePtr& value) {
+  return std::max(tensor.storage().nbytes(), value ? static_cast<size_t>(value->layout()->nbytes()) : 0);
 }
 
 at::Tensor make_tensor(ValuePtr value, c10::ScalarType dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides) {

@@ -35,6 +35,9 @@ c10::DataPtr allocate_on(size_t nbytes, c10::DeviceIndex device);
 StorageState& state_of(const c10::StorageImpl& storage);
 StorageState& state_of(const at::TensorBase& tensor);
 
+// Bytes of a storage that holds `value`: more than its size where that is the front of a bucket (see sized.cpp).
+size_t held_bytes(const at::TensorBase& tensor, const ValuePtr& value);
+
 // The device of an address in a live storage; -1 for any other address.
 c10::DeviceIndex device_of_address(const void* address);
 

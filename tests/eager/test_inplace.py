@@ -381,6 +381,22 @@ def test_strides_of_an_elementwise_result(dtype: torch.dtype, device: str) -> No
         repeated = ramp(where, 3, 4, dtype=dtype).expand(2, -1, -1).permute(2, 0, 1)[1:]
         return repeated + ramp(where, 3, 2).t()
 
+    def run_broadcast(where: str) -> torch.Tensor:
+        x = ramp(where, 2, 2, dtype=dtype)
+        return x * x.expand(2, -1, -1).permute(2, 0, 1)[1:]
+
     agree(run, device)
     agree(run_uniform, device)
     agree(run_ambiguous, device)
+    agree(run_broadcast, device)
+
+
+@pytest.mark.parametrize("op", [torch.sub, torch.rsub, torch.eq, torch.atan2], ids=lambda op: op.__name__)
+def test_strides_of_a_result_are_those_of_the_cpu(op: Callable[..., torch.Tensor], device: str) -> None:
+    """Where several would do: the first dimension, of size 1, is broadcast."""
+
+    def run(where: str) -> torch.Tensor:
+        x = ramp(where, 2, 2)
+        return op(x, x.expand(2, -1, -1).permute(2, 0, 1)[1:].to(torch.float64))
+
+    agree(run, device)

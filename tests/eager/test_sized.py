@@ -68,6 +68,19 @@ def _contiguous(results: Any) -> list[bool]:
     return [r.is_contiguous() for r in torch.utils._pytree.tree_leaves(results) if isinstance(r, torch.Tensor)]
 
 
+@pytest.mark.parametrize("name", ["masked_select", "mask", "mask of rows", "mask of nothing", "unique", "bincount"])
+def test_nothing_lies_behind_a_result(device: str, name: str) -> None:
+    """Its bucket has room for more."""
+    expected, found = OPS[name](X), OPS[name](X.to(device))
+    assert found.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
+    with pytest.raises(RuntimeError, match="out of bounds for storage"):
+        found.as_strided((found.numel() + 1,), (1,))
+    found.copy_(expected + 1)
+    torch.testing.assert_close(found.clone().cpu(), expected + 1)
+    grown = found.resize_(8).zero_()
+    assert grown.add_(1).tolist() == [1.0] * 8
+
+
 @pytest.mark.parametrize("name", ["nonzero", "masked_select", "mask", "unique", "unique_consecutive", "where"])
 def test_of_nothing(device: str, name: str) -> None:
     torch.testing.assert_close(OPS[name](NONE.to(device)), OPS[name](NONE), check_device=False)

@@ -10,7 +10,7 @@ import torch
 
 from torus.backend.eager.memory_format import keep_channels_last
 from torus.backend.eager.request import Promise, Request, Result, ScalarArg, TensorArg
-from torus.backend.eager.strides import without_conversion
+from torus.backend.eager.strides import as_on_cpu
 from torus.backend.lowering import strided
 from torus.backend.lowering.apply import Context, Operand, apply, cast, tracing
 from torus.backend.lowering.dtypes import from_name, to_name
@@ -48,7 +48,7 @@ class Builder:
     def __init__(self, request: Request, rule: Rule, promises: list[Any] | None, platform: str, check_bounds: bool):
         self.request = request
         self.rule = rule
-        self.promises = without_conversion(request, rule, promises)
+        self.promises = as_on_cpu(request, rule, promises)
         self.context = Context(PRECISIONS[request.precision], platform, check_bounds, [])
         inputs = [i for i, tensor in enumerate(request.tensors) if tensor.layout is not None and self._reads(i)]
         self.plan = Plan(inputs, request.pack_words > 0)
