@@ -5,6 +5,7 @@
     python -m benchmarks --only ops --peer torchax=/path/to/python
     python -m benchmarks --only compile                 # what torch.compile gives
     python -m benchmarks --only explain                 # what explanations need
+    python -m benchmarks --only twin                    # what the twin says, against the TPU compiler
     python -m benchmarks --only fuse                    # what defer-and-fuse mode gives; or a piece: --only fuse-chain
 
 Every number is the median over rounds in which all processes take turns, with the least beside it where samples are
@@ -34,6 +35,7 @@ from benchmarks.compiling import training as compiled_training
 from benchmarks.explaining import gradients as integrated
 from benchmarks.fusing import chain, first_call, gradients, layers, lengths, record, training, turns
 from benchmarks.report import Result, summary, text
+from benchmarks.twin import agreement, chips
 from benchmarks.worker import Failed, NotInstalled, Worker
 
 TITLES = {
@@ -53,9 +55,13 @@ TITLES = {
     "compile-startup": "compile-startup: the first compiled call in a fresh process",
     "compile-sizes": "compile-sizes: programs for sizes that change",
     "explain-gradients": "explain-gradients: gradients that integrated gradients need, on the CPU",
+    "twin-agreement": "twin-agreement: memory, FLOPs and bytes that the twin says, against the whole program compiled",
+    "twin-chips": "twin-chips: the TPU compiler's time for one block over more chips",
     "fuse-loop": "fuse-loop: a loop that changes its length, its scalars and its random numbers, in the background",
 }
-PARTS = {part: [group for group in TITLES if group.startswith(f"{part}-")] for part in ("fuse", "compile", "explain")}
+PARTS = {
+    part: [group for group in TITLES if group.startswith(f"{part}-")] for part in ("fuse", "compile", "explain", "twin")
+}
 """Names of several benchmarks together."""
 
 
@@ -169,6 +175,8 @@ def _benchmarks(session: Session, options: argparse.Namespace) -> dict[str, Call
         "compile-startup": lambda: compiled_startup.run(rounds, quick),
         "compile-sizes": lambda: sizes.run(quick),
         "explain-gradients": lambda: integrated.run(quick),
+        "twin-agreement": lambda: agreement.run(quick),
+        "twin-chips": lambda: chips.run(min(rounds, 3), quick),
     }
 
 

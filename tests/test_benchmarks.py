@@ -121,6 +121,16 @@ def check_explanations(samples: dict[str, Any]) -> None:
         assert one["error"] < 2e-3
 
 
+@pytest.mark.slow
+def test_composed_answers_agree_with_the_whole_program(tmp_path: Path) -> None:
+    pytest.importorskip("libtpu", reason="libtpu, which has the TPU compiler, is not installed")
+    found = measured(tmp_path, "--only", "twin-agreement")
+    check(found, "twin-agreement")
+    (answers,) = found["results"]["twin-agreement"]["samples"].values()
+    assert abs(answers["composed"]["HBM peak"] - 1) < 0.05
+    assert abs(answers["composed"]["FLOPs"] - 1) < 0.02
+
+
 def test_a_part_is_all_its_pieces() -> None:
     assert parse(["--only", "ops,fuse"]).only == ["ops", *PARTS["fuse"]]
     assert {"fuse-record", "fuse-chain", "fuse-step", "fuse-captum"} < set(PARTS["fuse"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torus.cli import CommandError, options
+from torus.cli.progress import Status
 
 if TYPE_CHECKING:
     from torus.twin.case import Case
@@ -79,30 +79,12 @@ def run(args: argparse.Namespace) -> int:
     try:
         case = _case(args)
         sized = case if args.batch is None else case.with_batch(args.batch)
-        planner = Planner(sized, args.topology, args.mesh, Progress())
+        planner = Planner(sized, args.topology, args.mesh, Status())
         _answers(args, planner, case)
     except (ValueError, TypeError, RuntimeError) as error:
         raise CommandError(str(error)) from error
     _write(args, planner)
     return 0 if planner.plan.fits else 1
-
-
-class Progress:
-    """What goes on, on stderr: one line that is replaced on a terminal, a line each elsewhere."""
-
-    def __init__(self) -> None:
-        self.width = 0
-
-    def __call__(self, words: str) -> None:
-        live = sys.stderr.isatty()
-        print(f"\r{words.ljust(self.width)}" if live else words, end="" if live else "\n", file=sys.stderr, flush=True)
-        self.width = len(words) if live else 0
-
-    def clear(self) -> None:
-        """Before something is printed."""
-        if self.width:
-            print(f"\r{' ' * self.width}\r", end="", file=sys.stderr, flush=True)
-            self.width = 0
 
 
 def _answers(args: argparse.Namespace, planner: Planner, case: Case) -> None:
@@ -112,7 +94,7 @@ def _answers(args: argparse.Namespace, planner: Planner, case: Case) -> None:
     quiet = args.json == Path("-")
 
     def say(words: str) -> None:
-        planner.progress.clear() if isinstance(planner.progress, Progress) else None
+        planner.progress.clear() if isinstance(planner.progress, Status) else None
         if not quiet:
             print(words, flush=True)
 

@@ -1,4 +1,4 @@
-"""A progress bar on stderr: redrawn in place on a terminal, one line a stage elsewhere."""
+"""Progress on stderr: a bar, or words. On a terminal it is redrawn in place, elsewhere each stage is a line."""
 
 from __future__ import annotations
 
@@ -54,3 +54,21 @@ class Stage:
             file=sys.stderr,
             flush=True,
         )
+
+
+class Status:
+    """What goes on, on stderr: one line that is replaced on a terminal, a line each elsewhere."""
+
+    def __init__(self) -> None:
+        self.width = 0
+
+    def __call__(self, words: str) -> None:
+        live = sys.stderr.isatty()
+        print(f"\r{words.ljust(self.width)}" if live else words, end="" if live else "\n", file=sys.stderr, flush=True)
+        self.width = len(words) if live else 0
+
+    def clear(self) -> None:
+        """Before something is printed."""
+        if self.width:
+            print(f"\r{' ' * self.width}\r", end="", file=sys.stderr, flush=True)
+            self.width = 0

@@ -1,0 +1,1 @@
+"""The twin's answers beside those of the TPU compiler, which needs no TPU."""
