@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 pytest.importorskip("libtpu", reason="libtpu, which has the TPU compiler, is not installed")
 
 from tests.twin.test_compiler import PRODUCT
-from torus.twin.compiler import Compiler, exact
+from torus.twin.compiler import Compiler, estimate_of, exact
 from torus.twin.compiler.collectives import exchanges
 from torus.twin.step import Step
 from torus.twin.topology import Topology
@@ -56,3 +57,6 @@ def test_the_exact_estimate_is_the_compilers_own(tmp_path: Path) -> None:
     assert memory.peak == sizes["argument"] + sizes["output"] - sizes["alias"] + sizes["temp"]
     assert (found.flops, found.compiler_seconds) == (said.cost["flops"], said.cost["optimal_seconds"])
     assert [(each.kind, each.axes) for each in found.collectives] == [("all-reduce", ("data",))]
+    unread = estimate_of(replace(said, hlo=""), step, topology)
+    assert [(each.kind, each.axes) for each in unread.collectives] == [("all-reduce", ("data",))]
+    assert unread.memory == memory and "analytic" in unread.notes[0]

@@ -45,9 +45,10 @@ def compose(
     if quick:
         notes.append("Compiled with little effort (EFFORT_O0): a program of full effort may need less memory and time.")
     if known.guessed:
-        notes.append(
-            f"{known.guessed} of {len(known.of)} kinds of blocks have analytic figures: the budget ended before them."
-        )
+        kinds = f"{len(known.guessed)} of {len(known.of)} kinds of blocks"
+        notes.append(f"{kinds} have analytic figures: the budget ended before them.")
+    asked = (part for block, part in known.of.items() if block not in known.guessed)
+    notes += dict.fromkeys(note for part in asked for note in part.notes)
     times = [t for p in parts if (t := p.compiler_seconds) is not None]
     local = [t for p in parts if (t := p.local_seconds) is not None]
     return Estimate(
@@ -66,13 +67,13 @@ def compose(
 
 
 class _Figures:
-    """The estimate of each distinct block, by its text; `guessed` of them are not the compiler's."""
+    """The estimate of each distinct block, by its text; those of the `guessed` are not the compiler's."""
 
     def __init__(
         self, cut: Cut, topology: Topology, compiler: Compiler, end: float, progress: Progress, options: dict[str, Any]
     ) -> None:
         self.topology, self.compiler, self.end, self.options = topology, compiler, end, options
-        self.guessed = 0
+        self.guessed: set[str] = set()
         self.of: dict[str, Estimate] = {}
         distinct = {block.step.text: block for block in cut.blocks}
         ordered = sorted(distinct.values(), key=lambda b: -cut.counts[b.step.text] * len(b.step.places))
@@ -92,9 +93,9 @@ class _Figures:
         except CompileTimeout:
             from torus.twin.analytic import estimate
 
-            self.guessed += 1
+            self.guessed.add(step.text)
             return replace(estimate(step, self.topology), compile_seconds=0.0)
-        return estimate_of(compiled, step.mesh, self.topology)
+        return estimate_of(compiled, step, self.topology)
 
 
 def memory(cut: Cut, parts: list[Estimate]) -> Memory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torus.twin.analytic import estimate as analytic
 from torus.twin.compiler.collectives import collectives
 from torus.twin.compiler.compiled import Compiled
 from torus.twin.compiler.compiler import Compiler
@@ -12,6 +13,7 @@ from torus.twin.estimate import Estimate, Memory
 from torus.twin.step import Step
 from torus.twin.topology import Topology
 
+_UNREAD = "Of some programs the compiler's own text cannot be had: their exchanges are those of the analytic model."
 _LOOPS = "The compiler counts the operations and the exchanges in a loop's body once."
 
 
@@ -24,13 +26,17 @@ def exact(
     timeout: float | None = None,
 ) -> Estimate:
     """The estimate of a step from its compiled program. Raises what `Compiler.compile` raises."""
-    return estimate_of(compiler.compile(step.text, options=options, timeout=timeout), step.mesh, topology)
+    return estimate_of(compiler.compile(step.text, options=options, timeout=timeout), step, topology)
 
 
-def estimate_of(compiled: Compiled, mesh: Mapping[str, int], topology: Topology) -> Estimate:
+def estimate_of(compiled: Compiled, step: Step, topology: Topology) -> Estimate:
     """The same from a program that is compiled."""
     flops, moved = compiled.cost.get("flops", 0.0), compiled.cost.get("bytes accessed", 0.0)
-    exchanged = collectives(compiled.hlo, mesh, topology)
+    if compiled.hlo:
+        exchanged = collectives(compiled.hlo, step.mesh, topology)
+        notes = (_LOOPS,) if " while(" in compiled.hlo else ()
+    else:  # libtpu writes instructions that an older XLA, that of jaxlib, does not know
+        exchanged, notes = analytic(step, topology).collectives, (_UNREAD,)
     peak = topology.chip.flops["bfloat16"]
     seconds = compiled.cost.get("optimal_seconds", -1.0)
     return Estimate(
@@ -44,7 +50,7 @@ def estimate_of(compiled: Compiled, mesh: Mapping[str, int], topology: Topology)
         compiler_seconds=seconds if seconds >= 0 else None,  # it says below 0 where it does not know
         collectives=exchanged,
         compile_seconds=compiled.seconds,
-        notes=(_LOOPS,) if " while(" in compiled.hlo else (),
+        notes=notes,
     )
 
 

@@ -30,8 +30,14 @@ class Table:
 
 def tables(plan: Plan) -> list[Table]:
     """Those that have rows, in the order of a report; scaling has pages of its own."""
-    made = (figures(plan), collectives(plan.best), operations(plan.best), padding(plan.best), advice(plan))
-    return [table for table in made if table.rows]
+    told = (_told(plan, table) for table in (collectives, operations, padding))
+    return [table for table in (figures(plan), *told, advice(plan)) if table.rows]
+
+
+def _told(plan: Plan, table: Callable[[Estimate], Table]) -> Table:
+    """From the most certain answer that tells it."""
+    *less, best = (table(estimate) for estimate in plan.estimates.values())
+    return next((made for made in (best, *reversed(less)) if made.rows), best)
 
 
 _FIGURES: tuple[tuple[str, Callable[[Estimate], str]], ...] = (
@@ -67,7 +73,7 @@ def collectives(estimate: Estimate) -> Table:
         for c in sorted(estimate.collectives, key=lambda c: -c.seconds)
     ]
     head = ("exchange", "axes", "count", "bytes sent by a device", "link time")
-    return Table("Collectives in a step", head, rows)
+    return Table("Collectives in a step", head, rows, estimate.certainty)
 
 
 def operations(estimate: Estimate) -> Table:
@@ -89,7 +95,7 @@ def operations(estimate: Estimate) -> Table:
         "Where the time goes",
         head,
         rows,
-        "the longer of arithmetic and memory traffic, by op and by place in the model",
+        f"{estimate.certainty}; the longer of arithmetic and memory traffic, by op and by place in the model",
     )
 
 
@@ -99,7 +105,7 @@ def padding(estimate: Estimate) -> Table:
         (p.what, f"{p.count:,}", _share(p.waste), p.change)
         for p in sorted(estimate.padding, key=lambda p: -p.waste)[:MOST_ROWS]
     ]
-    return Table("Padding", ("op", "count", "waste", "what would help"), rows, words=True)
+    return Table("Padding", ("op", "count", "waste", "what would help"), rows, estimate.certainty, words=True)
 
 
 def advice(plan: Plan) -> Table:
