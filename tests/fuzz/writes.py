@@ -238,10 +238,12 @@ def set_(c: Chooser) -> str | None:
     forms = [
         f"{x}.set_({y})",
         f"{x}.data = {y}",
-        f"{x}.set_({y}.untyped_storage())",
         f"{x}.set_()",
         f"{x}.data = {y}.clone()",
     ]
+    # A vector of as many elements would keep its strides on the CPU, also those that reach beyond the storage.
+    if target[1].is_contiguous():
+        forms.append(f"{x}.set_({y}.untyped_storage())")
     if count >= 5:
         forms.append(f"{x}.set_({y}.untyped_storage(), 1, (2, 2), (2, 1))")
     return c.any(forms)
