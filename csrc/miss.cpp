@@ -60,7 +60,7 @@ class RequestArgs {
   }
 
   PyRef scalar(const ArgInfo& info, const c10::IValue& value) {
-    if (is_usual(info, value)) {
+    if (find_usual(info, value).has_value()) {
       const bool real = value.isDouble();
       return py_tuple(py_text("usual"), py_tuple(py_dtype(!real                ? at::kLong
                                                           : signature_->wide() ? at::kDouble

@@ -31,12 +31,14 @@ std::unordered_set<std::string> to_set(const std::vector<std::string>& names) {
 
 std::vector<std::string> register_rule_py(const std::string& name, const std::vector<std::string>& fixed,
                                           const std::vector<std::string>& runtime,
+                                          const std::unordered_map<std::string, std::vector<double>>& known,
                                           const std::vector<std::string>& mutates, bool wide, bool host_tensors,
                                           bool implicit_random, bool range_length) {
   RuleTraits rule;
   rule.name = name;
   rule.static_args = to_set(fixed);
   rule.runtime_args = to_set(runtime);
+  rule.known = known;
   rule.mutates = mutates;
   rule.wide = wide;
   rule.host_tensors = host_tensors;
@@ -113,8 +115,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     register_guard();
     register_hooks();
   });
-  m.def("register_rule", &register_rule_py, py::arg("name"), py::arg("static"), py::arg("runtime"), py::arg("mutates"),
-        py::arg("wide"), py::arg("host_tensors"), py::arg("implicit_random"), py::arg("range_length"));
+  m.def("register_rule", &register_rule_py, py::arg("name"), py::arg("static"), py::arg("runtime"), py::arg("known"),
+        py::arg("mutates"), py::arg("wide"), py::arg("host_tensors"), py::arg("implicit_random"),
+        py::arg("range_length"));
   m.def("device_count", [] { return static_cast<int>(device_count()); });
   m.def("set_device_count", [](int count) { set_device_count(static_cast<c10::DeviceIndex>(count)); });
   m.def("current_device", [] { return static_cast<int>(current_device()); });

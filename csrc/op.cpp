@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <initializer_list>
 
 namespace torus {
@@ -69,6 +70,16 @@ bool moves_elements(const std::string& name) {
                                 "aten::masked_select.", "aten::take."});
 }
 
+// As floats, and as integers where they are some: these promote in another way.
+void add_known(ArgInfo& info, const std::vector<double>& values) {
+  for (const double value : values) {
+    info.usual.emplace_back(value);
+    if (std::trunc(value) == value) {
+      info.usual.emplace_back(static_cast<int64_t>(value));
+    }
+  }
+}
+
 } // namespace
 
 c10::OperatorName parse_name(const std::string& name) {
@@ -90,7 +101,10 @@ OpInfo::OpInfo(const c10::FunctionSchema& schema, OpForm op_form, const RuleTrai
     info.is_dtype = strip_optional(argument.real_type())->kind() == c10::TypeKind::ScalarTypeType;
     info.keyword = argument.kwarg_only();
     if (info.kind == ArgKind::kScalar && argument.default_value().has_value() && argument.default_value()->isScalar()) {
-      info.usual = argument.default_value()->toScalar();
+      info.usual.push_back(argument.default_value()->toScalar());
+    }
+    if (const auto known = traits.known.find(info.name); known != traits.known.end()) {
+      add_known(info, known->second);
     }
     const auto* alias = argument.alias_info();
     const bool mutated = std::find(traits.mutates.begin(), traits.mutates.end(), info.name) != traits.mutates.end();

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -28,8 +29,9 @@ struct ArgInfo {
   bool written = false;
   bool result_only = false; // out=: written, and no input of the rule
   bool keyword = false;
-  // Of a scalar. A call that leaves it at that has a program of its own, in which it is a constant.
-  std::optional<c10::Scalar> usual;
+  // Of a scalar: its default and what the rule knows. Calls with one of these have programs of their own, in which it
+  // is a constant.
+  std::vector<c10::Scalar> usual;
 };
 
 enum class OpForm : uint8_t { kFunctional, kInPlace, kOut };
@@ -39,6 +41,7 @@ struct RuleTraits {
   std::string name;
   std::unordered_set<std::string> static_args;
   std::unordered_set<std::string> runtime_args;
+  std::unordered_map<std::string, std::vector<double>> known;
   std::vector<std::string> mutates;
   bool wide = false;
   bool host_tensors = false;

@@ -5,6 +5,7 @@
 #include <ATen/ops/_to_copy.h>
 #include <c10/core/DefaultDtype.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -320,8 +321,8 @@ void Signature::add_scalar(const ArgInfo& info, const c10::IValue& value) {
     key_.push_back(kTagNone);
     return;
   }
-  if (is_usual(info, value)) {
-    key_.push_back(kTagUsual);
+  if (const auto place = find_usual(info, value); place.has_value()) {
+    key_.push_back(tag(kTagUsual, *place));
     return;
   }
   auto scalar = read_scalar(value.toScalar());
@@ -397,16 +398,18 @@ void Signature::push_words(uint64_t bits, int count) {
   }
 }
 
-bool is_usual(const ArgInfo& info, const c10::IValue& value) {
-  if (!info.usual.has_value() || !value.isScalar()) {
-    return false;
+std::optional<size_t> find_usual(const ArgInfo& info, const c10::IValue& value) {
+  if (info.usual.empty() || !value.isScalar()) {
+    return std::nullopt;
   }
   const auto scalar = value.toScalar();
-  if (scalar.type() != info.usual->type()) {
-    return false;
-  }
-  return scalar.isFloatingPoint() ? scalar.toDouble() == info.usual->toDouble()
-                                  : scalar.isIntegral(true) && scalar.toLong() == info.usual->toLong();
+  const auto is_it = [&](const c10::Scalar& usual) {
+    return scalar.type() == usual.type() &&
+           (scalar.isFloatingPoint() ? scalar.toDouble() == usual.toDouble()
+                                     : scalar.isIntegral(true) && scalar.toLong() == usual.toLong());
+  };
+  const auto found = std::find_if(info.usual.begin(), info.usual.end(), is_it);
+  return found == info.usual.end() ? std::nullopt : std::optional<size_t>(found - info.usual.begin());
 }
 
 bool Signature::wide() const {

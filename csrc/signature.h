@@ -6,6 +6,8 @@
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
 
+#include <optional>
+
 #include "op.h"
 #include "storage.h"
 
@@ -113,8 +115,8 @@ class Signature {
   bool has_float_ = false;
 };
 
-// Whether a scalar argument has the value that its op's schema gives it, kind of number included.
-bool is_usual(const ArgInfo& info, const c10::IValue& value);
+// Which of the values with programs of their own a scalar argument has, kind of number included.
+std::optional<size_t> find_usual(const ArgInfo& info, const c10::IValue& value);
 
 // Precision of float32 matmul and convolution: 0 "default", 1 "high", 2 "highest", and what Python has for higher
 // numbers; -1 follows torch.set_float32_matmul_precision, which has the first three.

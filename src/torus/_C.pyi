@@ -10,6 +10,7 @@ def register_rule(
     name: str,
     static: list[str],
     runtime: list[str],
+    known: dict[str, list[float]],
     mutates: list[str],
     wide: bool,
     host_tensors: bool,

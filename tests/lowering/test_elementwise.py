@@ -11,6 +11,7 @@ import torch._prims
 
 from tests.lowering.agree import Case, label, run, unexercised
 from tests.lowering.evaluate import evaluate
+from torus import _C
 from torus.backend.lowering import binary, comparison, elementwise, special
 
 pytestmark = pytest.mark.slow
@@ -301,3 +302,34 @@ def test_int64_scalars_stay_exact() -> None:
     assert evaluate(aten.add.Scalar, torch.tensor([big]), 1).item() == big + 1
     assert evaluate(aten.eq.Scalar, torch.tensor([big]), big).item()
     assert not evaluate(aten.eq.Scalar, torch.tensor([big]), big - 1).item()
+
+
+def test_usual_exponents_have_programs_of_their_own(device: str) -> None:
+    """Without a branch, so that they fuse with what is around them; all other exponents share one program."""
+    x = torch.rand(3, 5).to(device)
+
+    def added(*exponents: float) -> int:
+        before = _C.signature_count()
+        for exponent in exponents:
+            x.pow(exponent)
+        return _C.signature_count() - before
+
+    assert added(2.7) == 1 and added(2.8, -1.3, 17.0) == 0
+    assert added(2) == 1 and added(2, 2) == 0
+    torch.tpu.eager_mode, before = torch.tpu.EagerMode.DEFER_AND_FUSE, torch.tpu.eager_mode
+    try:
+        assert "stablehlo.case" not in str(torch.tpu.show(x.pow(2) + x.pow(1) + x.pow(-0.5), "stablehlo"))
+        assert "stablehlo.case" in str(torch.tpu.show(x.pow(2.7), "stablehlo"))
+    finally:
+        torch.tpu.eager_mode = before
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.complex64])
+def test_usual_exponents(dtype: torch.dtype, device: str) -> None:
+    x = (SPECIAL if dtype.is_floating_point else INTS).to(dtype)
+    for exponent in [e for e in binary.POWERS if dtype.is_floating_point or e >= 0]:
+        numbers = [exponent, int(exponent)] if exponent == int(exponent) else [exponent]
+        for number in numbers:
+            expected, found = x.pow(number), x.to(device).pow(number)
+            tolerance = {"rtol": 1e-6, "atol": 0} if dtype.is_complex else {"rtol": 0, "atol": 0}
+            torch.testing.assert_close(found.cpu(), expected, equal_nan=True, **tolerance)

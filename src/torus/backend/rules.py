@@ -72,6 +72,7 @@ def tell_core(rule: Rule) -> bool:
             rule.name,
             sorted(rule.static),
             sorted(rule.runtime),
+            {name: list(values) for name, values in rule.known.items()},
             list(rule.mutates),
             rule.wide,
             rule.host_tensors,

@@ -118,7 +118,7 @@ def lower_call(
     positional, named = [], {}
     for i, parameter in enumerate(parameters(op)):
         given = args[i] if i < len(args) else kwargs.get(parameter.name, parameter.default)
-        value = _encode(given, parameter, arrays, wide)
+        value = _encode(given, parameter, arrays, wide, rule.known.get(parameter.name, ()))
         if parameter.keyword:
             named[parameter.name] = value
         else:
@@ -174,12 +174,15 @@ def _flat(values: Sequence[Any]) -> list[Any]:
     return [v for value in values for v in (_flat(value) if isinstance(value, (list, tuple)) else [value])]
 
 
-def _encode(value: Any, parameter: Parameter, arrays: list[Any], wide: bool) -> Any:
+def _encode(value: Any, parameter: Parameter, arrays: list[Any], wide: bool, known: Sequence[float] = ()) -> Any:
+    """`known`: numbers that the rule takes as they are."""
+    if isinstance(value, (int, float)) and value in known:
+        return value
     if isinstance(value, Operand):
         arrays.append(value.array)
         return Ref(len(arrays) - 1, value.category)
     if isinstance(value, (list, tuple)):
-        return tuple(_encode(v, parameter, arrays, wide) for v in value)
+        return tuple(_encode(v, parameter, arrays, wide, known) for v in value)
     if parameter.kind in ("place", "generator"):
         return None
     if parameter.kind in ("number", "tensor") and isinstance(value, (bool, int, float, complex)):

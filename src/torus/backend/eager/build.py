@@ -91,8 +91,9 @@ class Builder:
         return [Promise(*p) if p is not None else None for entry in tensors for p in _as_list(entry)]
 
     def _apply(self, call: _Call) -> list[Any]:
-        positional = [call.argument(encoded) for _, keyword, encoded in self.request.args if not keyword]
-        named = {name: call.argument(encoded) for name, keyword, encoded in self.request.args if keyword}
+        given = [(name, keyword, self._argument(call, name, encoded)) for name, keyword, encoded in self.request.args]
+        positional = [value for _, keyword, value in given if not keyword]
+        named = {name: value for name, keyword, value in given if keyword}
         if self.request.random_word >= 0 and not any(e[0] == "random" for _, _, e in self.request.args):
             named["generator"] = call.random_state()
         if self.promises is None:
@@ -109,6 +110,12 @@ class Builder:
             one_list = _returns_one_list(self.request.op)
             self.plan.counts = [len(values)] if one_list else [_length(r) for r in nested]
         return values
+
+    def _argument(self, call: _Call, name: str, encoded: tuple[str, Any]) -> Any:
+        kind, value = encoded
+        if name not in self.rule.known or kind not in ("usual", "list"):
+            return call.argument(encoded)
+        return value[1] if kind == "usual" else [self._argument(call, name, v) for v in value]
 
     def _store(self, call: _Call, values: list[Any]) -> list[Any]:
         written = self._written()

@@ -5,7 +5,9 @@ Formulas follow ATen's CPU kernels (BinaryOpsKernel.cpp, Pow.h), whose corner ca
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 from torus.backend.lowering.apply import cast
@@ -150,27 +152,35 @@ def _integer_power(x: Any, y: Any) -> Any:
     return select(y < 0, reciprocal, result)
 
 
-@lowers("aten::pow.Tensor_Scalar", "aten::pow_.Scalar", promote="result")
+POWERS: dict[float, Callable[[Any, Callable[[Any], Any]], Any]] = {
+    0.0: lambda x, rounded: jnp.ones_like(x),
+    1.0: lambda x, rounded: x,
+    2.0: lambda x, rounded: x * x,
+    3.0: lambda x, rounded: rounded(x * x) * x,
+    0.5: lambda x, rounded: lax.sqrt(x),
+    -0.5: lambda x, rounded: sqrt_reciprocal(x),
+    -1.0: lambda x, rounded: 1 / x,
+    -2.0: lambda x, rounded: 1 / rounded(x * x),
+}
+"""The exponents that ATen treats apart, on `x` and what rounds a product to the dtype of the result."""
+
+
+@lowers("aten::pow.Tensor_Scalar", "aten::pow_.Scalar", promote="result", known={"exponent": tuple(POWERS)})
 def power_scalar(x: Any, y: Any, *, out: OutSpec) -> Any:
-    """x ** y for one exponent. The exponents that ATen treats apart are told at run time, and cost what they should."""
+    """x ** y for one exponent. One that comes at run time is told apart there too, and costs what it should."""
     if not is_float(x):
-        return power(x, y)
+        return power(x, jnp.asarray(y, x.dtype))
 
     def rounded(value: Any) -> Any:  # ATen multiplies in the half precision itself, so each product is rounded
         info = jnp.finfo(out.dtype)
         return value if out.dtype == str(x.dtype) else lax.reduce_precision(value, info.nexp, info.nmant)
 
-    branches = {
-        2.0: lambda x: x * x,
-        3.0: lambda x: rounded(x * x) * x,
-        0.5: lambda x: lax.sqrt(x),
-        -0.5: sqrt_reciprocal,
-        -1.0: lambda x: 1 / x,
-        -2.0: lambda x: 1 / rounded(x * x),
-    }
-    hits = y == jnp.asarray(list(branches), y.dtype)
+    if isinstance(y, (int, float)):
+        return POWERS[float(y)](x, rounded)
+    branches = [functools.partial(branch, rounded=rounded) for branch in POWERS.values()]
+    hits = y == jnp.asarray(list(POWERS), y.dtype)
     which = jnp.where(jnp.any(hits), jnp.argmax(hits), len(branches)).astype("int32")
-    return lax.switch(which, [*branches.values(), lambda x: lax.pow(x, jnp.broadcast_to(y, x.shape))], x)
+    return lax.switch(which, [*branches, lambda x: lax.pow(x, jnp.broadcast_to(y, x.shape))], x)
 
 
 @lowers("aten::hypot", promote="result")

@@ -118,6 +118,7 @@ def _items(value: Any, count: int) -> list[Any]:
     "aten::_foreach_pow.Scalar",
     "aten::_foreach_pow.ScalarList",
     "aten::_foreach_pow.ScalarAndTensor",
+    known={"exponent": tuple(binary.POWERS)},
 )
 def foreach_pow(base: Any, exponent: Any, *, out: Any) -> list[Any]:
     """base ** exponent; single exponents keep the exact short cuts of `pow.Tensor_Scalar`."""
@@ -125,10 +126,10 @@ def foreach_pow(base: Any, exponent: Any, *, out: Any) -> list[Any]:
     specs = _specs(out)
     for x, y, spec in zip(_items(base, len(specs)), _items(exponent, len(specs)), specs):
         dtype = OPMATH.get(spec.dtype, spec.dtype)
-        x, y = cast(jnp.asarray(x), dtype), cast(jnp.asarray(y), dtype)
-        results.append(
-            binary.power_scalar(x, y, out=spec) if y.ndim == 0 and isinstance(base, list) else binary.power(x, y)
-        )
+        x = cast(jnp.asarray(x), dtype)
+        y = y if isinstance(y, (int, float)) else cast(jnp.asarray(y), dtype)
+        single = jnp.ndim(y) == 0 and isinstance(base, list)
+        results.append(binary.power_scalar(x, y, out=spec) if single else binary.power(x, y))
     return results
 
 

@@ -11,8 +11,8 @@ come from PyTorch's meta kernels and the values are cast to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 Promotion = Literal["result", "common"]
@@ -40,6 +40,7 @@ class Rule:
     range_length: bool
     wants_out: bool
     eager: bool
+    known: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def draws(self) -> bool:
@@ -56,6 +57,7 @@ def lowers(
     promote: Promotion | None = None,
     static: tuple[str, ...] = (),
     runtime: tuple[str, ...] = (),
+    known: Mapping[str, tuple[float, ...]] | None = None,
     wide: bool = False,
     mutates: tuple[str, ...] = (),
     host_tensors: bool = False,
@@ -69,6 +71,8 @@ def lowers(
         they are.
     static: `Scalar`/`float` arguments that the program must know as Python values.
     runtime: `int` arguments that should be traced instead of specialised.
+    known: values of a `Scalar` argument that have programs of their own, in which the rule gets them as Python numbers;
+        all others are traced.
     wide: scalars keep 64 bits even where the tensors have 32.
     mutates: arguments that the op writes although its schema does not say so; the rule returns their new values after
     its results
@@ -105,6 +109,7 @@ def lowers(
                 range_length,
                 wants_out,
                 eager,
+                known or {},
             )
         return fn
 
