@@ -104,6 +104,13 @@ def test_index_out_of_bounds_raises_and_the_next_call_works() -> None:
     assert fn(x, torch.tensor([2], device="tpu")).cpu().tolist() == [2]
 
 
+def test_an_index_that_is_known_is_not_checked_at_run_time() -> None:
+    """PyTorch looks at it when the graph is made; each check would be one more result of the program."""
+    x = randn(3, 3)
+    same(compiled(lambda x: x[1] + x[:, -1])(x.to("tpu")), x[1] + x[:, -1])
+    assert "tensor<2xi64>" not in torch.tpu.compiler.programs()[-1].stablehlo
+
+
 def test_singular_matrix_raises_and_the_next_call_works() -> None:
     fn = compiled(torch.linalg.inv)
     with pytest.raises(torch.linalg.LinAlgError, match=r"factorization failed|singular"):

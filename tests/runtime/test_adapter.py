@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -249,6 +252,16 @@ def aligned(shape: tuple[int, ...], shift: int = 0) -> np.ndarray[Any, Any]:
     values = raw[start : start + size].view(np.float32).reshape(shape)
     values[:] = np.arange(values.size).reshape(shape)
     return values
+
+
+def test_jax_is_left_alone_while_another_thread_imports_it(devices: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    half, values = ModuleType("jax"), aligned((4, 4))
+    half.__spec__ = ModuleSpec("jax", None)
+    half.__spec__._initializing = True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "jax", half)
+    monkeypatch.setattr(adapter._jax, "dlpack_managed_tensor_to_buffer", None)
+    array = adapter.from_dlpack(values.__dlpack__(), devices[1], adapter.Placement(devices[1]))
+    assert (adapter.to_numpy(array) == values).all()
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (16,), (4, 1), (1, 4), (2, 1, 3)])

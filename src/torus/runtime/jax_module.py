@@ -12,6 +12,14 @@ _DRAWS = 5
 """How many numbers JAX's import takes from NumPy's global stream: default arguments of its cluster detection."""
 
 
+def is_loaded() -> bool:
+    """Whether JAX has been imported to its end. Another thread may be in the middle of it, and jaxlib, asked for an
+    array by then, would look for JAX's types in vain, and never again in this process.
+    """
+    spec = getattr(sys.modules.get("jax"), "__spec__", None)
+    return spec is not None and not getattr(spec, "_initializing", False)
+
+
 def load(name: str = "jax") -> ModuleType:
     """A module of JAX. Its first import leaves NumPy's global random stream, which is the user's, as it was; unless
     another thread drew from it meanwhile.

@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -360,7 +359,7 @@ def from_dlpack(capsule: Any, device: Any, placement: Placement) -> Any:
     Raises ValueError for what would need a copy: an address that is not 64-byte aligned, strides that are not
     row-major.
     """
-    if device.platform == "cpu" and "jax" not in sys.modules:
+    if device.platform == "cpu" and not jax_module.is_loaded():
         return _from_host_capsule(capsule, device, placement)  # the call below would import JAX
     stream = None if device.platform == "cpu" else device.get_stream_for_external_ready_events()
     try:
@@ -399,7 +398,7 @@ def to_dlpack(array: Any) -> Any:
 
 def to_numpy(array: Any) -> np.ndarray[Any, Any]:
     """The values of `array`, read-only; without a copy where its memory is the host's. Waits for them."""
-    if "jax" not in sys.modules and array._sharding._device.platform == "cpu" and _is_row_major(array):
+    if not jax_module.is_loaded() and array._sharding._device.platform == "cpu" and _is_row_major(array):
         _jax.batched_block_until_ready([array])
         return host_memory.view_capsule(to_dlpack(array))
     values: np.ndarray[Any, Any] = array._single_device_array_to_np_array_did_copy()[0]  # imports JAX

@@ -136,7 +136,7 @@ def lower_call(
         torch.get_default_dtype(),
         context.precision,
         context.platform,
-        context.check_bounds and context.checks is not None,
+        context.check_bounds and context.checks is not None and not _has_known_index(rule, parameters(op), positional),
     )
     if rule.name.removeprefix("aten::").split(".")[0] in _UNTRACED:
         return _run(call, arrays)
@@ -146,6 +146,12 @@ def lower_call(
     if traced.messages and context.checks is not None:
         context.checks += list(zip(results[count:], traced.messages))
     return list(results[:count])
+
+
+def _has_known_index(rule: Rule, params: Sequence[Parameter], positional: Sequence[Any]) -> bool:
+    """Whether an index is a number of the graph, which PyTorch's meta kernel has checked when the graph was made."""
+    places = (i for i, p in enumerate(params) if p.name == "index" and p.name in rule.runtime)
+    return any(isinstance(positional[i], Number) for i in places)
 
 
 def _add_random(params: Any, positional: list[Any], named: dict[str, Any], arrays: list[Any], random: Any) -> None:
