@@ -27,6 +27,14 @@ def test_cases_are_told_apart():
     assert len(ids) == len(set(ids)) > 150
 
 
+def test_a_word_is_a_token():
+    """Exact Shapley values of a prompt that falls into more would take so many factorials longer."""
+    pytest.importorskip("transformers")
+    from torus.explain.matrix.models import VOCABULARY, tokenizer, words
+
+    assert tokenizer()(words(*range(VOCABULARY)))["input_ids"] == list(range(VOCABULARY))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_draws_are_the_same_everywhere(dtype, device):
     def numbers(where: str) -> list[torch.Tensor]:
