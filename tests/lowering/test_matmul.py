@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import jax
 import pytest
 import torch
 
@@ -87,6 +88,33 @@ def test_half_precision_product_in_float32(case: Case) -> None:
     half = [a.bfloat16() for a in args]
     wide = getattr(aten, op._schema.name[6:]).default(*[h.float() for h in half])
     torch.testing.assert_close(evaluate(op, *half, torch.float32), wide)
+
+
+WIDE, HIGH, ONE = randn(3, 2, 6), randn(3, 6, 2), randn(5, 6, seed=1)
+
+
+@pytest.mark.parametrize(
+    "multiply",
+    [
+        lambda rows, _, one: torch.bmm(rows, one.T.expand(3, 6, 5)),
+        lambda rows, _, one: torch.bmm(rows, one.expand(3, 5, 6).transpose(1, 2)),
+        lambda _, columns, one: torch.bmm(one.expand(3, 5, 6), columns),
+        lambda rows, _, one: torch.nn.functional.linear(rows[:, -1:], one),
+        lambda rows, _, one: torch.baddbmm(one[:2, :5], rows, one.T.expand(3, 6, 5)),
+    ],
+)
+def test_a_matrix_that_a_batch_repeats_is_read_once(multiply, device, monkeypatch) -> None:
+    """In every mode: XLA:CPU would make all its copies."""
+    batches: list[int] = []
+    dot = jax.lax.dot_general
+    monkeypatch.setattr(
+        jax.lax, "dot_general", lambda a, b, how, **said: batches.append(len(how[1][0])) or dot(a, b, how, **said)
+    )
+    expected = multiply(WIDE, HIGH, ONE)
+    given = [x.to(device) for x in (WIDE, HIGH, ONE)]
+    for call in (multiply, torch.compile(multiply, backend="tpu")):
+        torch.testing.assert_close(call(*given).cpu(), expected)
+    assert batches and not any(batches)
 
 
 def test_half_precision_accumulates_in_float32() -> None:
