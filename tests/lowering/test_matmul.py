@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+import jax
 import pytest
 import torch
 
 from tests.lowering.agree import Case, agrees, label, run, unexercised
 from tests.lowering.evaluate import evaluate
 from tests.lowering.test_kernels import NAMED
-from torus.backend.lowering import matmul
+from torus.backend.lowering import matmul, shape, strided
+from torus.backend.lowering.apply import Context, tracing
+from torus.backend.lowering.registry import OutSpec
 
 aten = torch.ops.aten
 BF16 = torch.bfloat16
@@ -87,6 +90,52 @@ def test_half_precision_product_in_float32(case: Case) -> None:
     half = [a.bfloat16() for a in args]
     wide = getattr(aten, op._schema.name[6:]).default(*[h.float() for h in half])
     torch.testing.assert_close(evaluate(op, *half, torch.float32), wide)
+
+
+WIDE, HIGH, ONE = randn(3, 2, 6), randn(3, 6, 2), randn(5, 6, seed=1)
+
+
+@pytest.mark.parametrize(
+    "multiply",
+    [
+        lambda rows, _, one: torch.bmm(rows, one.T.expand(3, 6, 5)),
+        lambda rows, _, one: torch.bmm(rows, one.expand(3, 5, 6).transpose(1, 2)),
+        lambda _, columns, one: torch.bmm(one.expand(3, 5, 6), columns),
+        lambda rows, _, one: torch.nn.functional.linear(rows[:, -1:], one),
+        lambda rows, _, one: torch.baddbmm(one[:2, :5], rows, one.T.expand(3, 6, 5)),
+    ],
+)
+def test_a_matrix_that_a_batch_repeats(multiply, device) -> None:
+    expected = multiply(WIDE, HIGH, ONE)
+    given = [x.to(device) for x in (WIDE, HIGH, ONE)]
+    for call in (multiply, torch.compile(multiply, backend="tpu")):
+        torch.testing.assert_close(call(*given).cpu(), expected)
+
+
+@pytest.mark.parametrize(
+    "multiply",
+    [
+        lambda rows, _, one: matmul.bmm(rows, strided.read(one.reshape(-1), strided.View((3, 6, 5), (0, 1, 6)), None)),
+        lambda _, columns, one: matmul.bmm(expanded(one, 5, 6), columns),
+        lambda rows, _, one: matmul.bmm(rows, shape.permute_copy(expanded(one, 5, 6), [0, 2, 1])),
+        lambda rows, _, one: matmul.bmm(rows, shape.transpose_copy(expanded(one, 5, 6), 1, -1)),
+    ],
+)
+def test_a_matrix_that_a_batch_repeats_is_read_once(multiply) -> None:
+    """Whether it comes as a view of a storage or from ops of a graph: XLA:CPU would make all its copies."""
+
+    def traced(*arrays):
+        with tracing(Context()):
+            return multiply(*arrays)
+
+    text = str(jax.make_jaxpr(traced)(*(x.numpy() for x in (WIDE, HIGH, ONE))))
+    assert "dot_general" in text and "([0], [0])" not in text
+
+
+def expanded(array, *sizes: int):
+    """Three times the matrix, as a graph has it."""
+    out = OutSpec((3, *sizes), "float32")
+    return shape.reshaped(shape.expand_copy(array, out.shape, out=out), out=out)
 
 
 def test_half_precision_accumulates_in_float32() -> None:

@@ -12,7 +12,7 @@ from torus.explain.matrix.__main__ import main
 from torus.explain.matrix.cases import NOT_RUN, Case, all_cases, public
 from torus.explain.matrix.compare import distance, judge
 from torus.explain.matrix.draws import one_stream
-from torus.explain.matrix.measure import Cell, cells
+from torus.explain.matrix.measure import Cell, Reference, cells
 from torus.explain.matrix.page import page
 
 
@@ -25,6 +25,14 @@ def test_every_public_name_has_a_case_or_a_reason():
 def test_cases_are_told_apart():
     ids = [case.id for case in all_cases()]
     assert len(ids) == len(set(ids)) > 150
+
+
+def test_a_word_is_a_token():
+    """Exact Shapley values of a prompt that falls into more would take so many factorials longer."""
+    pytest.importorskip("transformers")
+    from torus.explain.matrix.models import VOCABULARY, tokenizer, words
+
+    assert tokenizer()(words(*range(VOCABULARY)))["input_ids"] == list(range(VOCABULARY))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -64,6 +72,8 @@ def test_results_are_judged_by_float64_where_the_cpu_rounds_as_much():
     assert judge([cpu], cpu, lambda: exact, 1e-6).right
     assert judge([ours], cpu, lambda: exact, 1e-6).right
     assert not judge([ours, wrong], cpu, lambda: exact, 1e-6).right
+    assert not judge([wrong], cpu, lambda: exact, 1e-6, lambda: [cpu]).right
+    assert judge([wrong], cpu, lambda: exact, 1e-6, lambda: [cpu, [torch.tensor([1.0, 0.498])]]).right
     assert distance([torch.tensor([1.0])], [torch.tensor([torch.nan])]) == torch.inf
     assert distance([torch.ones(2)], [torch.ones(3)]) == torch.inf
 
@@ -72,6 +82,12 @@ def test_a_wrong_result_is_a_miss(device):
     wrong = Case("wrong", "mlp", lambda s: s.x * (1.0 if s.device.type == "cpu" else 1.00001), ("Saliency",))
     (cell,) = cells(wrong, ("strict",))
     assert cell.status == "miss" and cell.error == pytest.approx(1e-5, rel=0.1)
+
+
+def test_nudged_results_are_a_rounding_away():
+    reference = Reference(Case("logits", "mlp", lambda s: s.net(s.x), ("Saliency",)))
+    apart = [distance(results, reference.exact()) for results in reference.nudged()]
+    assert len(set(apart)) == 4 and all(1e-9 < x < 3e-7 for x in apart)
 
 
 def test_a_case_that_fails_on_the_cpu_is_not_run():
@@ -132,3 +148,15 @@ def test_the_page_is_well_formed_and_escaped():
     text = page(shown, {"torch": "2"})
     Page(text)
     assert "a&lt;b" in text and "&lt;Error&gt;" in text and "<Error>" not in text and 'class="miss"' in text
+
+
+def test_the_page_begins_with_its_misses():
+    right, wrong = (
+        Cell(f"a {kind} case", "mlp", "fused", kind, 1e-6, error=3e-4, programs=1) for kind in ("ok", "miss")
+    )
+    text = page([right, wrong], {})
+    Page(text)
+    before, _, _ = text.partition("<table>")
+    assert "1 miss<" in before and "mlp: a miss case" in before and "3.0e-04, the limit 1.0e-06" in before
+    assert "a ok case" not in before and "a miss," in before
+    assert "<h2>" not in page([right], {})

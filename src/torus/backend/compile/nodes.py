@@ -14,7 +14,11 @@ from torus.backend.lowering.lazy import jax, jnp
 from torus.backend.lowering.registry import RULES, OutSpec, Rule
 from torus.backend.lowering.structure import VIEWS
 
-_UNTRACED = ("view_copy", "permute_copy", "transpose_copy", "t_copy", "unsqueeze_copy", "alias_copy", "detach_copy")
+_VIEWS = ("view_copy", "permute_copy", "transpose_copy", "t_copy", "unsqueeze_copy", "expand_copy", "alias_copy")
+_INLINE = {*_VIEWS, "detach_copy", "bmm", "baddbmm"}
+"""Ops that are not worth a function of their own, or that look at how their arguments were made
+(`torus.backend.lowering.repeats`).
+"""
 _KEPT_CALLS = 4096
 """How many kinds of calls are remembered with their traces."""
 
@@ -138,7 +142,7 @@ def lower_call(
         context.platform,
         context.check_bounds and context.checks is not None and not _has_known_index(rule, parameters(op), positional),
     )
-    if rule.name.removeprefix("aten::").split(".")[0] in _UNTRACED:
+    if rule.name.removeprefix("aten::").split(".")[0] in _INLINE:
         return _run(call, arrays)
     traced = _traced(call)
     results = traced.fn(*arrays)

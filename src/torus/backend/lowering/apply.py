@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ class Context:
     platform: str = "cpu"
     check_bounds: bool = False
     checks: list[tuple[Any, str]] | None = None
+    repeats: dict[int, tuple[Any, Any]] = field(default_factory=dict)  # see `torus.backend.lowering.repeats`
 
 
 _local = threading.local()
@@ -57,6 +58,8 @@ def tracing(context: Context) -> Iterator[Context]:
         yield context
     finally:
         _local.context = previous
+        if previous is None:
+            context.repeats.clear()
 
 
 def check_bounds(index: Any, size: int, dim: int, what: str = "index", *, lower: int | None = None) -> None:

@@ -11,6 +11,7 @@ from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.passes import in_passes, precision
 from torus.backend.lowering.reductions import opmath, widen
 from torus.backend.lowering.registry import OutSpec, lowers
+from torus.backend.lowering.repeats import first
 
 Axes = tuple[int, ...]
 
@@ -36,6 +37,11 @@ def _mm(a: Any, b: Any) -> Any:
 
 
 def _bmm(a: Any, b: Any) -> Any:
+    """(n, r, k) times (n, k, c). One matrix for the whole batch, on either side, is read once."""
+    if (matrix := first(b)) is not None:
+        return product(a, matrix, ((2,), (0,)))
+    if (matrix := first(a)) is not None:
+        return jnp.swapaxes(product(matrix, b, ((1,), (1,))), 0, 1)
     return product(a, b, ((2,), (1,)), ((0,), (0,)))
 
 

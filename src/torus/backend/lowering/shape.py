@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from torus.backend.lowering import repeats
 from torus.backend.lowering.apply import cast, check_bounds
 from torus.backend.lowering.axes import at_least_1d, axis, cut, pad_axis, take, take_static, wrap
 from torus.backend.lowering.dtypes import ITEMSIZE
@@ -173,7 +174,8 @@ def diagonal_copy(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> A
 
 @lowers("aten::expand_copy")
 def expand_copy(self: Any, size: Ints, *, implicit: bool = False, out: OutSpec) -> Any:
-    return jnp.broadcast_to(self, out.shape)
+    leading = [1] * (len(out.shape) - self.ndim)
+    return repeats.repeat(self.reshape(*leading, *self.shape), out.shape)
 
 
 @lowers(
@@ -189,17 +191,21 @@ def expand_copy(self: Any, size: Ints, *, implicit: bool = False, out: OutSpec) 
 )
 def reshaped(self: Any, *arguments: Any, out: OutSpec) -> Any:
     """View copies that keep the elements in their order: the promised sizes say everything."""
-    return self.reshape(out.shape)
+    return self if self.shape == out.shape else self.reshape(out.shape)
 
 
 @lowers("aten::permute_copy")
 def permute_copy(self: Any, dims: Ints) -> Any:
-    return self.transpose([axis(d, self.ndim) for d in dims])
+    return repeats.transpose(self, [axis(d, self.ndim) for d in dims])
 
 
 @lowers("aten::transpose_copy.int")
 def transpose_copy(self: Any, dim0: int, dim1: int) -> Any:
-    return self.swapaxes(axis(dim0, self.ndim), axis(dim1, self.ndim)) if self.ndim else self
+    if not self.ndim:
+        return self
+    order, one, other = list(range(self.ndim)), axis(dim0, self.ndim), axis(dim1, self.ndim)
+    order[one], order[other] = order[other], order[one]
+    return repeats.transpose(self, order)
 
 
 @lowers("aten::t_copy")

@@ -16,6 +16,7 @@ import numpy as np
 
 from torus.backend.lowering.dtypes import ITEMSIZE
 from torus.backend.lowering.lazy import jnp, lax
+from torus.backend.lowering.repeats import repeat
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def read(flat: Any, view: View, offset: Any) -> Any:
     repeated = [d for d in range(len(view.sizes)) if view.strides[d] == 0 and view.sizes[d] != 1]
     if repeated:
         once = tuple(1 if d in repeated else s for d, s in enumerate(view.sizes))
-        return jnp.broadcast_to(read(flat, View(once, view.strides), offset), view.sizes)
+        return repeat(read(flat, View(once, view.strides), offset), view.sizes)
     segment = _cut(flat, view.span, offset)
     order = view.memory_order()
     if order is not None:

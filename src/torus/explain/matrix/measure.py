@@ -29,7 +29,8 @@ SEED = 20261129
 class Cell:
     """`error` is the largest difference from the CPU, of two runs, in units of the largest element of a result.
 
-    Where that is above the limit, `exact_error` and `cpu_error` are those of the device and the CPU against float64.
+    Where that is above the limit, `exact_error` and `cpu_error` are those of the device and the CPU against float64;
+    the second may be that of weights off by a rounding (`torus.explain.matrix.compare`).
     `first` and `seconds` are the times of the first and the second run, programs and memory those of the second.
     `graphs` were compiled in both.
     """
@@ -71,6 +72,16 @@ class Reference:
             self._exact = _run(self.case, setup(self.case.model, "cpu", torch.float64))
         return self._exact
 
+    def nudged(self, draws: int = 4) -> Iterator[list[torch.Tensor]]:
+        """In float64, of weights that are each less than a rounding of float32 away from what they are."""
+        for seed in range(draws):
+            world, draw = setup(self.case.model, "cpu", torch.float64), torch.Generator().manual_seed(seed)
+            with torch.no_grad():
+                for weight in world.net.parameters():
+                    part = torch.rand(weight.shape, generator=draw, dtype=weight.dtype) - 0.5
+                    weight.mul_(1 + torch.finfo(torch.float32).eps * part)
+            yield _run(self.case, world)
+
 
 def cells(case: Case, modes: tuple[str, ...]) -> Iterator[Cell]:
     """A cell for each mode. The CPU runs once; where it cannot run the case, nothing is asked of the device."""
@@ -92,7 +103,7 @@ def _fill(cell: Cell, case: Case, reference: Reference) -> None:
     cell.cpu_seconds = reference.seconds
     try:
         found = list(_twice(cell, case))
-        judged = judge(found, reference.results, reference.exact, case.limit)
+        judged = judge(found, reference.results, reference.exact, case.limit, reference.nudged)
     except Exception as error:
         cell.status, cell.note = "miss", _first_line(error)
         return

@@ -103,8 +103,8 @@ def language_model() -> nn.Module:
 
 
 def words(*ids: int) -> str:
-    """The text of these tokens."""
-    return " ".join(f"w{i}" for i in ids)
+    """The text of these tokens. All have two digits: a special token is found inside longer words, too."""
+    return " ".join(f"w{i:02}" for i in ids)
 
 
 def tokenizer() -> Any:
@@ -112,11 +112,11 @@ def tokenizer() -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {f"w{i}": i for i in range(VOCABULARY)}
-    words = Tokenizer(models.WordLevel(vocabulary, unk_token="w3"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    pad, begin, end, unknown = words(*range(4)).split()
+    tokens = Tokenizer(models.WordLevel({words(i): i for i in range(VOCABULARY)}, unk_token=unknown))
+    tokens.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="w0", bos_token="w1", eos_token="w2", unk_token="w3"
+        tokenizer_object=tokens, pad_token=pad, bos_token=begin, eos_token=end, unk_token=unknown
     )
 
 

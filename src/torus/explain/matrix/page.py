@@ -15,7 +15,7 @@ _SIGNS = {"ok": "✓", "miss": "✗", "skip": "-"}
 def page(cells: Sequence[Cell], versions: Mapping[str, str]) -> str:
     """A row for each method and model, a group of columns for each mode; in light and dark."""
     modes = list(dict.fromkeys(cell.mode for cell in cells))
-    body = "\n".join([_cards(cells, modes), _filter(), _table(cells, modes)])
+    body = "\n".join([_cards(cells, modes), _misses(cells), _filter(), _legend(), _table(cells, modes)])
     about = ", ".join(f"{name} {version}" for name, version in versions.items())
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -44,6 +44,27 @@ def _card(mode: str, cells: Sequence[Cell]) -> str:
     )
 
 
+def _misses(cells: Sequence[Cell]) -> str:
+    """What there is to mend, before everything else."""
+    missed = [cell for cell in cells if cell.status == "miss"]
+    if not missed:
+        return ""
+    items = "\n".join(f"<li><b>{escape(f'{c.model}: {c.case}')}</b>, {c.mode}: {_why(c)}</li>" for c in missed)
+    return f'<h2>{len(missed)} miss{"es" * (len(missed) > 1)}</h2>\n<ul class="misses">\n{items}\n</ul>'
+
+
+def _why(cell: Cell) -> str:
+    error = "" if cell.error is None else f"error {number(cell.error)}, the limit {number(cell.limit)}"
+    return escape("; ".join(filter(None, (error, note(cell)))))
+
+
+def _legend() -> str:
+    return (
+        f'<p class="quiet">{_SIGNS["ok"]} as right as the CPU, {_SIGNS["miss"]} a miss, {_SIGNS["skip"]} not run; '
+        "* compared with float64, or there is more to say: point at it. Memory is the peak of a call.</p>"
+    )
+
+
 def _filter() -> str:
     return (
         '<p><label>Show <input id="find" type="search" placeholder="part of a name"></label> '
@@ -55,12 +76,13 @@ def _table(cells: Sequence[Cell], modes: Sequence[str]) -> str:
     groups: dict[tuple[str, str], dict[str, Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.model, cell.case), {})[cell.mode] = cell
-    heads = "".join(f'<th colspan="4" scope="colgroup" class="first">{escape(mode)}</th>' for mode in modes)
+    heads = "".join(f'<th colspan="4" scope="colgroup" class="group">{escape(mode)}</th>' for mode in modes)
     names = '<th class="first">error</th><th>time</th><th>programs</th><th>memory</th>' * len(modes)
     body = "\n".join(_row(model, case, [found.get(mode) for mode in modes]) for (model, case), found in groups.items())
     return (
-        f'<div class="wide"><table><thead><tr><th rowspan="2">model</th><th rowspan="2">case</th>'
-        f'<th rowspan="2">CPU</th>{heads}</tr><tr>{names}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+        '<div class="wide"><table><thead><tr><th rowspan="2" class="name">model</th>'
+        f'<th rowspan="2" class="name">case</th><th rowspan="2">CPU</th>{heads}</tr>'
+        f"<tr>{names}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
     )
 
 
@@ -93,8 +115,10 @@ _STYLE = """
 --line:#2a313d;--good:#4ecb9c;--bad:#ff7a6e;--card:#1a202a}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--back);color:var(--text);font:15px/1.5 system-ui,sans-serif}
-main{max-width:1240px;margin:0 auto;padding:2rem 1rem 4rem}
+main{max-width:100rem;margin:0 auto;padding:2rem 1rem}
 h1{margin:0 0 .3rem;font-size:1.6rem}
+h2{margin:1.2rem 0 .3rem;font-size:1.05rem;color:var(--bad)}
+.misses{margin:0;padding-left:1.2rem;font-size:.9rem;overflow-wrap:anywhere}
 .quiet{color:var(--quiet);font-size:.87rem;font-weight:400}
 .figures{display:flex;flex-wrap:wrap;gap:.8rem;margin:1.2rem 0}
 .figures div{background:var(--card);border-radius:10px;padding:.7rem 1.1rem;
@@ -105,16 +129,19 @@ dd{margin:0;font-size:1.35rem;font-weight:600;font-variant-numeric:tabular-nums}
 dd.quiet{font-size:.85rem}
 input[type=search]{font:inherit;padding:.3rem .6rem;border:1px solid var(--line);border-radius:7px;
 background:var(--card);color:inherit;margin:0 1rem 0 .3rem}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;font-size:.84rem;font-variant-numeric:tabular-nums;width:100%}
-th,td{padding:.28rem .55rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
-thead th{color:var(--quiet);font-weight:600;position:sticky;top:0;background:var(--back)}
-thead th[colspan]{text-align:left}
-td:first-child,tbody th,thead th:nth-child(2){text-align:left;font-weight:500}
-tbody tr:hover{background:var(--card)}
-.first{border-left:1px solid var(--line)}
-.ok{color:var(--good)}.miss td.miss{color:var(--bad);font-weight:600}.skip{color:var(--quiet)}
-.words{text-align:left;white-space:normal;max-width:24rem}
+.wide{overflow:auto;max-height:90vh}
+table{border-collapse:separate;border-spacing:0;font-size:.82rem;font-variant-numeric:tabular-nums;width:100%}
+th,td{padding:.26rem .45rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+thead{position:sticky;top:0;z-index:2}
+thead th{color:var(--quiet);font-weight:600;background:var(--back)}
+th.name,th.group,tbody th,td:first-child{text-align:left}
+tbody th{position:sticky;left:0;z-index:1;background:var(--back);font-weight:500;white-space:normal;min-width:13rem}
+tbody tr:hover>*{background:var(--card)}
+.first,.group{border-left:1px solid var(--line)}
+.ok{color:var(--good)}.skip{color:var(--quiet)}
+.miss td.miss{color:var(--bad);font-weight:600}
+.miss th{box-shadow:inset 3px 0 var(--bad)}
+.words{text-align:left;white-space:normal;min-width:16rem;overflow-wrap:anywhere}
 """
 
 _SCRIPT = """
