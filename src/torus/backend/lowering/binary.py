@@ -152,17 +152,17 @@ def _integer_power(x: Any, y: Any) -> Any:
     return select(y < 0, reciprocal, result)
 
 
-POWERS: dict[float, Callable[[Any, Callable[[Any], Any]], Any]] = {
-    0.0: lambda x, rounded: jnp.ones_like(x),
-    1.0: lambda x, rounded: x,
-    2.0: lambda x, rounded: x * x,
-    3.0: lambda x, rounded: rounded(x * x) * x,
-    0.5: lambda x, rounded: lax.sqrt(x),
-    -0.5: lambda x, rounded: sqrt_reciprocal(x),
-    -1.0: lambda x, rounded: 1 / x,
-    -2.0: lambda x, rounded: 1 / rounded(x * x),
+POWERS: dict[float, Callable[[Callable[[Any], Any], Any], Any]] = {
+    0.0: lambda rounded, x: jnp.ones_like(x),
+    1.0: lambda rounded, x: x,
+    2.0: lambda rounded, x: x * x,
+    3.0: lambda rounded, x: rounded(x * x) * x,
+    0.5: lambda rounded, x: lax.sqrt(x),
+    -0.5: lambda rounded, x: sqrt_reciprocal(x),
+    -1.0: lambda rounded, x: 1 / x,
+    -2.0: lambda rounded, x: 1 / rounded(x * x),
 }
-"""The exponents that ATen treats apart, on `x` and what rounds a product to the dtype of the result."""
+"""The exponents that ATen treats apart: from what rounds a product to the dtype of the result, and `x`."""
 
 
 @lowers("aten::pow.Tensor_Scalar", "aten::pow_.Scalar", promote="result", known={"exponent": tuple(POWERS)})
@@ -176,8 +176,8 @@ def power_scalar(x: Any, y: Any, *, out: OutSpec) -> Any:
         return value if out.dtype == str(x.dtype) else lax.reduce_precision(value, info.nexp, info.nmant)
 
     if isinstance(y, (int, float)):
-        return POWERS[float(y)](x, rounded)
-    branches = [functools.partial(branch, rounded=rounded) for branch in POWERS.values()]
+        return POWERS[float(y)](rounded, x)
+    branches = [functools.partial(branch, rounded) for branch in POWERS.values()]
     hits = y == jnp.asarray(list(POWERS), y.dtype)
     which = jnp.where(jnp.any(hits), jnp.argmax(hits), len(branches)).astype("int32")
     return lax.switch(which, [*branches, lambda x: lax.pow(x, jnp.broadcast_to(y, x.shape))], x)
