@@ -29,9 +29,24 @@ std::unordered_set<std::string> to_set(const std::vector<std::string>& names) {
   return {names.begin(), names.end()};
 }
 
+using BoundsTuple = std::tuple<std::string, double, double, bool>;
+using OrderTuple = std::tuple<std::string, std::string, bool, std::string>;
+
+Bounds to_bounds(const BoundsTuple& given) {
+  const auto& [words, low, high, open] = given;
+  return {words, low, high, open};
+}
+
+Order to_order(const OrderTuple& given) {
+  const auto& [low, high, strict, words] = given;
+  return {low, high, strict, words};
+}
+
 std::vector<std::string> register_rule_py(const std::string& name, const std::vector<std::string>& fixed,
                                           const std::vector<std::string>& runtime,
                                           const std::unordered_map<std::string, std::vector<double>>& known,
+                                          const std::unordered_map<std::string, BoundsTuple>& bounds,
+                                          const std::optional<OrderTuple>& order,
                                           const std::vector<std::string>& mutates, bool wide, bool host_tensors,
                                           bool implicit_random, bool range_length) {
   RuleTraits rule;
@@ -39,6 +54,12 @@ std::vector<std::string> register_rule_py(const std::string& name, const std::ve
   rule.static_args = to_set(fixed);
   rule.runtime_args = to_set(runtime);
   rule.known = known;
+  for (const auto& [argument, b] : bounds) {
+    rule.bounds.emplace(argument, to_bounds(b));
+  }
+  if (order.has_value()) {
+    rule.order = to_order(*order);
+  }
   rule.mutates = mutates;
   rule.wide = wide;
   rule.host_tensors = host_tensors;
@@ -116,8 +137,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     register_hooks();
   });
   m.def("register_rule", &register_rule_py, py::arg("name"), py::arg("static"), py::arg("runtime"), py::arg("known"),
-        py::arg("mutates"), py::arg("wide"), py::arg("host_tensors"), py::arg("implicit_random"),
-        py::arg("range_length"));
+        py::arg("bounds"), py::arg("order"), py::arg("mutates"), py::arg("wide"), py::arg("host_tensors"),
+        py::arg("implicit_random"), py::arg("range_length"));
   m.def("device_count", [] { return static_cast<int>(device_count()); });
   m.def("set_device_count", [](int count) { set_device_count(static_cast<c10::DeviceIndex>(count)); });
   m.def("current_device", [] { return static_cast<int>(current_device()); });

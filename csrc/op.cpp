@@ -106,6 +106,9 @@ OpInfo::OpInfo(const c10::FunctionSchema& schema, OpForm op_form, const RuleTrai
     if (const auto known = traits.known.find(info.name); known != traits.known.end()) {
       add_known(info, known->second);
     }
+    if (const auto bounds = traits.bounds.find(info.name); bounds != traits.bounds.end()) {
+      info.bounds = bounds->second;
+    }
     const auto* alias = argument.alias_info();
     const bool mutated = std::find(traits.mutates.begin(), traits.mutates.end(), info.name) != traits.mutates.end();
     info.written = (alias != nullptr && alias->isWrite()) || mutated;

@@ -22,6 +22,21 @@ enum class ArgKind : uint8_t {
   kStatic   // part of the signature
 };
 
+// What a number may be; see torus.backend.lowering.registry.
+struct Bounds {
+  std::string words;
+  double low;
+  double high;
+  bool open;
+};
+
+struct Order {
+  std::string low;
+  std::string high;
+  bool strict;
+  std::string words;
+};
+
 struct ArgInfo {
   std::string name;
   ArgKind kind;
@@ -32,6 +47,7 @@ struct ArgInfo {
   // Of a scalar: its default and what the rule knows. Calls with one of these have programs of their own, in which it
   // is a constant.
   std::vector<c10::Scalar> usual;
+  std::optional<Bounds> bounds;
 };
 
 enum class OpForm : uint8_t { kFunctional, kInPlace, kOut };
@@ -42,6 +58,8 @@ struct RuleTraits {
   std::unordered_set<std::string> static_args;
   std::unordered_set<std::string> runtime_args;
   std::unordered_map<std::string, std::vector<double>> known;
+  std::unordered_map<std::string, Bounds> bounds;
+  std::optional<Order> order;
   std::vector<std::string> mutates;
   bool wide = false;
   bool host_tensors = false;

@@ -124,6 +124,15 @@ uint64_t bits_of(float value) {
   return bits;
 }
 
+void check_bounds(const Bounds& bounds, const c10::Scalar& value) {
+  if (value.isComplex()) {
+    return;
+  }
+  const auto v = value.toDouble();
+  const bool inside = bounds.open ? bounds.low < v && v < bounds.high : bounds.low <= v && v <= bounds.high;
+  TORCH_CHECK(inside, bounds.words, bounds.words.back() == '.' ? std::string() : c10::str(v));
+}
+
 } // namespace
 
 uint64_t hash_key(const Key& key) {
@@ -166,6 +175,9 @@ Signature::Signature(const OpInfo& op, at::ArrayRef<c10::IValue> args) : op_(op)
   }
   if (op.rule.range_length) {
     add_range_length(args);
+  }
+  if (op.rule.order.has_value()) {
+    check_order(args);
   }
   if (op.rule.implicit_random) {
     key_.push_back(kTagRandom);
@@ -321,6 +333,9 @@ void Signature::add_scalar(const ArgInfo& info, const c10::IValue& value) {
     key_.push_back(kTagNone);
     return;
   }
+  if (info.bounds.has_value()) {
+    check_bounds(*info.bounds, value.toScalar());
+  }
   if (const auto place = find_usual(info, value); place.has_value()) {
     key_.push_back(tag(kTagUsual, *place));
     return;
@@ -367,6 +382,26 @@ void Signature::add_static(const c10::IValue& value) {
     }
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(false, op_.name, ": an argument of type ", value.tagKind(), " is not supported");
+  }
+}
+
+void Signature::check_order(at::ArrayRef<c10::IValue> args) const {
+  const auto& order = *op_.rule.order;
+  std::optional<c10::Scalar> low;
+  std::optional<c10::Scalar> high;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const auto& name = op_.args[i].name;
+    if (args[i].isScalar() && name == order.low) {
+      low = args[i].toScalar();
+    }
+    if (args[i].isScalar() && name == order.high) {
+      high = args[i].toScalar();
+    }
+  }
+  if (low.has_value() && high.has_value()) {
+    const auto a = low->toDouble();
+    const auto b = high->toDouble();
+    TORCH_CHECK(order.strict ? a < b : a <= b, order.words, ": ", order.low, "=", a, ", ", order.high, "=", b);
   }
 }
 

@@ -92,6 +92,7 @@ class Signature {
   void add_host_tensor(const ArgInfo& info, const at::Tensor& tensor);
   void add_scalar(const ArgInfo& info, const c10::IValue& value);
   void add_static(const c10::IValue& value);
+  void check_order(at::ArrayRef<c10::IValue> args) const;
   void add_range_length(at::ArrayRef<c10::IValue> args);
   void pack_scalars();
   void push_words(uint64_t bits, int count);

@@ -1,5 +1,6 @@
 """The native core. What each function does is said in csrc/, where module.cpp lists them."""
 
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +12,8 @@ def register_rule(
     static: list[str],
     runtime: list[str],
     known: dict[str, list[float]],
+    bounds: Mapping[str, tuple[str, float, float, bool]],
+    order: tuple[str, str, bool, str] | None,
     mutates: list[str],
     wide: bool,
     host_tensors: bool,

@@ -73,6 +73,8 @@ def tell_core(rule: Rule) -> bool:
             sorted(rule.static),
             sorted(rule.runtime),
             {name: list(values) for name, values in rule.known.items()},
+            rule.bounds,
+            rule.order,
             list(rule.mutates),
             rule.wide,
             rule.host_tensors,

@@ -11,7 +11,7 @@ from typing import Any
 from torus.backend.lowering.comparison import clamp
 from torus.backend.lowering.elementwise import select
 from torus.backend.lowering.lazy import jnp, lax
-from torus.backend.lowering.registry import OutSpec, lowers
+from torus.backend.lowering.registry import Bounds, OutSpec, lowers
 
 
 def _zero(x: Any) -> Any:
@@ -274,7 +274,11 @@ def softplus_backward(grad: Any, x: Any, beta: Any, threshold: Any) -> Any:
 # --- shrinkage
 
 
-@lowers("aten::softshrink", promote="result")
+@lowers(
+    "aten::softshrink",
+    promote="result",
+    bounds={"lambd": Bounds("lambda must be greater or equal to 0, but found to be ", 0)},
+)
 def softshrink(x: Any, lambd: Any = 0.5) -> Any:
     """x pulled towards zero by `lambd`, 0 within it; NaN stays."""
     return select(x > lambd, x - lambd, select(x < -lambd, x + lambd, x * 0))

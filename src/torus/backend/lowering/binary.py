@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from torus.backend.lowering.apply import cast
+from torus.backend.lowering.apply import cast, check_values
 from torus.backend.lowering.dtypes import OPMATH
 from torus.backend.lowering.elementwise import (
     aligned,
@@ -165,10 +165,17 @@ POWERS: dict[float, Callable[[Callable[[Any], Any], Any], Any]] = {
 """The exponents that ATen treats apart: from what rounds a product to the dtype of the result, and `x`."""
 
 
+_NEGATIVE_POWER = "Integers to negative integer powers are not allowed."
+
+
 @lowers("aten::pow.Tensor_Scalar", "aten::pow_.Scalar", promote="result", known={"exponent": tuple(POWERS)})
 def power_scalar(x: Any, y: Any, *, out: OutSpec) -> Any:
     """x ** y for one exponent. One that comes at run time is told apart there too, and costs what it should."""
     if not is_float(x):
+        if is_signed(x) and not isinstance(y, (int, float)):
+            check_values(y < 0, _NEGATIVE_POWER)
+        elif is_signed(x) and y < 0:
+            raise RuntimeError(_NEGATIVE_POWER)
         return power(x, jnp.asarray(y, x.dtype))
 
     def rounded(value: Any) -> Any:  # ATen multiplies in the half precision itself, so each product is rounded

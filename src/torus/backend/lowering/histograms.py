@@ -9,7 +9,7 @@ from typing import Any
 from torus.backend.lowering.apply import cast
 from torus.backend.lowering.factories import spaced
 from torus.backend.lowering.lazy import jnp, lax
-from torus.backend.lowering.registry import OutSpec, lowers
+from torus.backend.lowering.registry import Bounds, Order, OutSpec, lowers
 
 
 def _histogram_range(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
@@ -19,7 +19,14 @@ def _histogram_range(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
     return jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
 
 
-@lowers("aten::histc")
+_FINITE = Bounds("torch.histc: the range is not finite: ", open=True)
+
+
+@lowers(
+    "aten::histc",
+    bounds={"min": _FINITE, "max": _FINITE},
+    order=Order("min", "max", False, "torch.histc: max must be larger than min"),
+)
 def histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0, *, out: OutSpec) -> Any:
     """Integers take part exactly, in int64."""
     work = out.dtype if jnp.issubdtype(x.dtype, jnp.floating) else "int64"

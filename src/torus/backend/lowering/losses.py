@@ -9,7 +9,7 @@ from typing import Any
 from torus.backend.lowering.apply import check_bounds
 from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.reductions import widen
-from torus.backend.lowering.registry import OutSpec, lowers
+from torus.backend.lowering.registry import Bounds, OutSpec, lowers
 
 MEAN, SUM = 1, 2
 
@@ -47,7 +47,11 @@ def mse_loss_backward(grad: Any, x: Any, target: Any, reduction: int) -> Any:
     return 2 * (x - target) * _spread(grad, math.prod(_terms(x, target)), reduction)
 
 
-@lowers("aten::smooth_l1_loss", promote="result")
+_BETA = {"beta": Bounds("smooth_l1_loss does not support negative values for beta.", 0)}
+_DELTA = {"delta": Bounds("huber_loss does not support non-positive values for delta.", 0, open=True)}
+
+
+@lowers("aten::smooth_l1_loss", promote="result", bounds=_BETA)
 def smooth_l1_loss(x: Any, target: Any, reduction: int = MEAN, beta: Any = 1.0) -> Any:
     distance = lax.abs(x - target)
     return _reduce(jnp.where(distance < beta, distance * distance / (2 * beta), distance - beta / 2), reduction)
@@ -60,7 +64,7 @@ def smooth_l1_loss_backward(grad: Any, x: Any, target: Any, reduction: int, beta
     return slope * _spread(grad, difference.size, reduction)
 
 
-@lowers("aten::huber_loss", promote="result")
+@lowers("aten::huber_loss", promote="result", bounds=_DELTA)
 def huber_loss(x: Any, target: Any, reduction: int = MEAN, delta: Any = 1.0) -> Any:
     distance = lax.abs(x - target)
     return _reduce(jnp.where(distance < delta, distance * distance / 2, delta * (distance - delta / 2)), reduction)

@@ -13,7 +13,7 @@ from torus.backend.lowering.apply import cast, check_values
 from torus.backend.lowering.dtypes import OPMATH
 from torus.backend.lowering.elementwise import select
 from torus.backend.lowering.lazy import jax, jnp, lax
-from torus.backend.lowering.registry import OutSpec, lowers
+from torus.backend.lowering.registry import Bounds, Order, OutSpec, lowers
 
 # --- bits and uniform numbers
 
@@ -83,7 +83,7 @@ def _compute(dtype: str) -> str:
 # --- uniform
 
 
-@lowers("aten::uniform", wide=True)
+@lowers("aten::uniform", wide=True, order=Order("from", "to", False, "uniform_ expects to return a [from, to) range"))
 def uniform_(x: Any, low: Any = 0.0, high: Any = 1.0, *, generator: Any, out: OutSpec) -> Any:
     """Uniform in [low, high); a value that rounds up to `high` becomes `low`."""
     if out.dtype.startswith("complex"):
@@ -102,19 +102,23 @@ def uniform_(x: Any, low: Any = 0.0, high: Any = 1.0, *, generator: Any, out: Ou
 # --- normal and what is made from it
 
 
-@lowers("aten::normal_functional", "aten::normal_", promote=None)
+_STD = {"std": Bounds("normal expects std >= 0.0, but found std ", 0)}
+
+
+@lowers("aten::normal_functional", "aten::normal_", bounds=_STD)
 def normal_in_place(x: Any, mean: Any = 0.0, std: Any = 1.0, *, generator: Any, out: OutSpec) -> Any:
     """mean + std * standard normal."""
     return _scaled_normal(mean, std, generator, out)
 
 
-@lowers("aten::normal.Tensor_Tensor", "aten::normal.Tensor_float", "aten::normal.float_Tensor")
+@lowers("aten::normal.Tensor_Tensor", "aten::normal.Tensor_float", "aten::normal.float_Tensor", bounds=_STD)
 def normal_of(mean: Any, std: Any = 1.0, *, generator: Any, out: OutSpec) -> Any:
     """mean + std * standard normal, element by element."""
+    check_values(jnp.asarray(std) < 0, "normal expects all elements of std >= 0.0")
     return _scaled_normal(mean, std, generator, out)
 
 
-@lowers("aten::normal.float_float")
+@lowers("aten::normal.float_float", bounds=_STD)
 def normal_sized(mean: Any, std: Any, size: list[int], *, generator: Any, out: OutSpec, **_: Any) -> Any:
     """mean + std * standard normal, of a given size."""
     return _scaled_normal(mean, std, generator, out)
@@ -126,7 +130,7 @@ def _scaled_normal(mean: Any, std: Any, generator: Any, out: OutSpec) -> Any:
     return mean + std * normal(generator, out.shape, out.dtype)
 
 
-@lowers("aten::log_normal")
+@lowers("aten::log_normal", bounds={"std": Bounds("log_normal_ expects std > 0.0, but found std=", 0, open=True)})
 def log_normal(x: Any, mean: Any = 1.0, std: Any = 2.0, *, generator: Any, out: OutSpec) -> Any:
     """exp of a normal number."""
     return lax.exp(_scaled_normal(mean, std, generator, out))
@@ -135,14 +139,16 @@ def log_normal(x: Any, mean: Any = 1.0, std: Any = 2.0, *, generator: Any, out: 
 # --- other continuous laws
 
 
-@lowers("aten::exponential")
+@lowers(
+    "aten::exponential", bounds={"lambd": Bounds("exponential_ expects lambda > 0.0, but found lambda=", 0, open=True)}
+)
 def exponential_(x: Any, lambd: Any = 1.0, *, generator: Any, out: OutSpec) -> Any:
     """Exponential with rate `lambd`."""
     drawn = exponential(generator, out.shape, out.dtype)
     return drawn / cast(jnp.asarray(lambd), str(drawn.dtype))
 
 
-@lowers("aten::cauchy")
+@lowers("aten::cauchy", bounds={"sigma": Bounds("cauchy_ expects sigma > 0.0, but found sigma=", 0, open=True)})
 def cauchy(x: Any, median: Any = 0.0, sigma: Any = 1.0, *, generator: Any, out: OutSpec) -> Any:
     """median + sigma * tan(pi * u) with u uniform in (-1/2, 1/2)."""
     u = _open_unit(generator, out.shape, out.dtype)
@@ -153,7 +159,12 @@ def cauchy(x: Any, median: Any = 0.0, sigma: Any = 1.0, *, generator: Any, out: 
 # --- discrete laws
 
 
-@lowers("aten::bernoulli.p", "aten::bernoulli_.float", wide=True)
+@lowers(
+    "aten::bernoulli.p",
+    "aten::bernoulli_.float",
+    wide=True,
+    bounds={"p": Bounds("bernoulli_ expects p to be in [0, 1], but got p=", 0, 1)},
+)
 def bernoulli_p(x: Any, p: Any = 0.5, *, generator: Any, out: OutSpec) -> Any:
     """1 with probability p."""
     return _bernoulli(p, generator, out.shape)
@@ -162,6 +173,7 @@ def bernoulli_p(x: Any, p: Any = 0.5, *, generator: Any, out: OutSpec) -> Any:
 @lowers("aten::bernoulli")
 def bernoulli(p: Any, *, generator: Any, out: OutSpec) -> Any:
     """1 with the probability that each element holds."""
+    check_values(~((p >= 0) & (p <= 1)), "Expected p_in >= 0 && p_in <= 1 to be true, but got false.")
     return _bernoulli(p, generator, out.shape)
 
 
@@ -180,7 +192,11 @@ def _bernoulli(p: Any, generator: Any, shape: tuple[int, ...]) -> Any:
     return (random_bits(generator, shape) < threshold) | (p >= 1)
 
 
-@lowers("aten::geometric", wide=True)
+@lowers(
+    "aten::geometric",
+    wide=True,
+    bounds={"p": Bounds("geometric_ expects p to be in (0, 1), but got p=", 0, 1, open=True)},
+)
 def geometric(x: Any, p: Any, *, generator: Any, out: OutSpec) -> Any:
     """The number of trials up to the first success, by inverting the distribution."""
     u = _uniform_above_zero(generator, out.shape, _compute(out.dtype))
@@ -198,13 +214,16 @@ def random(x: Any, *, generator: Any, out: OutSpec) -> Any:
     return bits & int(jnp.iinfo(out.dtype).max)
 
 
-@lowers("aten::random.to", runtime=("to",))
+_LESS = "random_ expects 'from' to be less than 'to'"
+
+
+@lowers("aten::random.to", runtime=("to",), bounds={"to": Bounds(f"{_LESS}, but got from=0 >= to=", 1)})
 def random_to(x: Any, to: Any, *, generator: Any, out: OutSpec) -> Any:
     """Integers in [0, to)."""
     return _in_range(0, to, generator, out)
 
 
-@lowers("aten::random.from", runtime=("from", "to"))
+@lowers("aten::random.from", runtime=("from", "to"), order=Order("from", "to", True, _LESS))
 def random_from(x: Any, low: Any, to: Any = None, *, generator: Any, out: OutSpec) -> Any:
     """Integers in [low, to); without `to` up to the largest that the dtype holds."""
     if to is not None:
@@ -260,7 +279,11 @@ def multinomial(p: Any, num_samples: int, replacement: bool = False, *, generato
 # --- dropout and randomised activations
 
 
-@lowers("aten::native_dropout", wide=True)
+@lowers(
+    "aten::native_dropout",
+    wide=True,
+    bounds={"p": Bounds("dropout probability has to be between 0 and 1, but got ", 0, 1)},
+)
 def native_dropout(x: Any, p: Any, train: bool | None, *, generator: Any) -> tuple[Any, Any]:
     """x / (1 - p) kept with probability 1 - p, and the mask; x itself outside training."""
     if train is False:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from torus.backend.lowering.apply import check_values
 from torus.backend.lowering.lazy import jax, jnp, lax
 from torus.backend.lowering.random import random_bits
 from torus.backend.lowering.reductions import widen
@@ -46,6 +47,7 @@ def sample_dirichlet(alpha: Any, generator: Any) -> Any:
 
 @lowers("aten::poisson")
 def poisson(rate: Any, generator: Any) -> Any:
+    check_values(rate < 0, "invalid Poisson rate, expected rate to be non-negative")
     return jax.random.poisson(_key(generator), widen(rate), rate.shape, "int64")
 
 

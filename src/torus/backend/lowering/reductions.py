@@ -12,7 +12,7 @@ from typing import Any
 from torus.backend.lowering.apply import cast, current
 from torus.backend.lowering.dtypes import OPMATH
 from torus.backend.lowering.lazy import jnp, lax
-from torus.backend.lowering.registry import OutSpec, lowers
+from torus.backend.lowering.registry import Bounds, OutSpec, lowers
 
 Dims = int | Sequence[int] | None
 
@@ -374,7 +374,7 @@ def dist(x: Any, y: Any, p: float = 2, *, out: OutSpec) -> Any:
     return vector_norm(x - y, p, None, out=out)
 
 
-@lowers("aten::renorm", static=("p",))
+@lowers("aten::renorm", static=("p",), bounds={"maxnorm": Bounds("renorm: expected maxnorm to be >= 0 but got ", 0)})
 def renorm(x: Any, p: float, dim: int, maxnorm: Any, *, out: OutSpec) -> Any:
     x = widen(x)
     others = tuple(a for a in range(x.ndim) if a != dim % x.ndim)

@@ -11,6 +11,7 @@ come from PyTorch's meta kernels and the values are cast to them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -23,6 +24,27 @@ class OutSpec(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+
+
+class Bounds(NamedTuple):
+    """Which values of a `Scalar` argument an op accepts: from `low` to `high`, without these where `open`.
+
+    words: the error of others, which ends with the value unless this is a sentence.
+    """
+
+    words: str
+    low: float = -math.inf
+    high: float = math.inf
+    open: bool = False
+
+
+class Order(NamedTuple):
+    """Two numbers among the arguments, the first of which must not be above the second (`strict`: is below it)."""
+
+    low: str
+    high: str
+    strict: bool
+    words: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +63,8 @@ class Rule:
     wants_out: bool
     eager: bool
     known: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    order: Order | None = None
 
     @property
     def draws(self) -> bool:
@@ -58,6 +82,8 @@ def lowers(
     static: tuple[str, ...] = (),
     runtime: tuple[str, ...] = (),
     known: Mapping[str, tuple[float, ...]] | None = None,
+    bounds: Mapping[str, Bounds] | None = None,
+    order: Order | None = None,
     wide: bool = False,
     mutates: tuple[str, ...] = (),
     host_tensors: bool = False,
@@ -73,6 +99,7 @@ def lowers(
     runtime: `int` arguments that should be traced instead of specialised.
     known: values of a `Scalar` argument that have programs of their own, in which the rule gets them as Python numbers;
         all others are traced.
+    bounds, order: what traced numbers may be; a RuntimeError says so at the call, whether or not it has a program.
     wide: scalars keep 64 bits even where the tensors have 32.
     mutates: arguments that the op writes although its schema does not say so; the rule returns their new values after
     its results
@@ -110,6 +137,8 @@ def lowers(
                 wants_out,
                 eager,
                 known or {},
+                bounds or {},
+                order,
             )
         return fn
 
