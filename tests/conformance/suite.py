@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 import zlib
@@ -54,7 +53,9 @@ def samples(op: Any, dtype: torch.dtype, requires_grad: bool = False, most: int 
 
 def arguments(sample: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The input, the other arguments and the named ones of a sample, apart from the sample itself."""
-    return (copy.copy(sample.input), tuple(sample.args), dict(sample.kwargs))
+    # Lists are copied, since ops may replace their items; a copy of a tensor would go through pickle's protocol.
+    first = list(sample.input) if isinstance(sample.input, list) else sample.input
+    return (first, tuple(sample.args), dict(sample.kwargs))
 
 
 def on_device(tree: Any) -> Any:
