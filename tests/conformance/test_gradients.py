@@ -20,7 +20,7 @@ def _differentiable(op, sample):
         first, rest, named = torch.utils._pytree.tree_map_only(
             torch.Tensor, lambda t: next(fresh) if t.requires_grad else t, tree
         )
-        result = op.gradcheck_wrapper(op, first, *rest, **named)  # which leaves out what a mask hides, say
+        result = op.gradcheck_wrapper(op.get_op(), first, *rest, **named)  # which leaves out what a mask hides, say
         if sample.output_process_fn_grad is not None:
             result = sample.output_process_fn_grad(result)
         return tuple(t for t in tensors(result) if t.requires_grad)
