@@ -86,21 +86,26 @@ torch::jit::Stack arguments_for(const c10::OperatorHandle& op, const OpInfo& inf
   return stack;
 }
 
-// Meta kernels written in Python do not always raise what the op raises. The CPU does; on nothing but the sizes, values
-// aside. True when the CPU has no objection, so that the meta kernel was wrong; false when asking would take too much
-// memory.
-bool cpu_accepts(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args) {
+// What the CPU gives for arguments of these sizes, values aside; nothing when that would take too much memory.
+std::optional<torch::jit::Stack> call_on_sizes(const c10::OperatorHandle& op, const OpInfo& info,
+                                               at::ArrayRef<c10::IValue> args) {
   constexpr int64_t kSmall = 1 << 24;
   int64_t total = 0;
   for (const auto& value : args) {
     total += value.isTensor() && value.toTensor().defined() ? value.toTensor().numel() : 0;
   }
   if (total > kSmall) {
-    return false;
+    return std::nullopt;
   }
   auto stack = arguments_for(op, info, args, &to_small_host, c10::DeviceType::CPU);
   op.callBoxed(&stack);
-  return true;
+  return stack;
+}
+
+// Meta kernels written in Python do not always raise what the op raises. The CPU does. True when the CPU has no
+// objection, so that the meta kernel was wrong.
+bool cpu_accepts(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args) {
+  return call_on_sizes(op, info, args).has_value();
 }
 
 } // namespace
@@ -110,6 +115,20 @@ void raise_as_cpu(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRe
     cpu_accepts(op, info, args);
   } catch (const c10::NotImplementedError&) { // there is no kernel for the CPU
   } catch (const c10::LinAlgError&) {         // zeros have no inverse
+  }
+}
+
+std::optional<torch::jit::Stack> call_host(const c10::OperatorHandle& op, const OpInfo& info,
+                                           at::ArrayRef<c10::IValue> args) {
+  const bool draws = std::any_of(info.args.begin(), info.args.end(),
+                                 [](const ArgInfo& arg) { return arg.kind == ArgKind::kGenerator; });
+  if (draws) { // the CPU's generator would move
+    return std::nullopt;
+  }
+  try {
+    return call_on_sizes(op, info, args);
+  } catch (const c10::NotImplementedError&) { // there is no kernel for the CPU
+    return std::nullopt;
   }
 }
 

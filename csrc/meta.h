@@ -14,6 +14,11 @@ namespace torus {
 std::optional<torch::jit::Stack> call_meta(const c10::OperatorHandle& op, const OpInfo& info,
                                            at::ArrayRef<c10::IValue> args);
 
+// What `op` gives on the CPU for arguments of these sizes, values aside: for an op without a meta kernel. Nothing when
+// the CPU does not have it, when it draws random numbers, or when asking would take too much memory.
+std::optional<torch::jit::Stack> call_host(const c10::OperatorHandle& op, const OpInfo& info,
+                                           at::ArrayRef<c10::IValue> args);
+
 // Raises what the CPU raises for arguments of these sizes and dtypes, if it does: where a rule cannot be traced, bad
 // arguments are the likely cause, and PyTorch's own words say what is wrong with them.
 void raise_as_cpu(const c10::OperatorHandle& op, const OpInfo& info, at::ArrayRef<c10::IValue> args);
