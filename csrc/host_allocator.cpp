@@ -33,7 +33,7 @@ HostAllocator* host_allocator() {
   return instance;
 }
 
-const at::HostAllocatorRegistry<c10::DeviceType::PrivateUse1> registration(host_allocator());
+const at::HostAllocatorRegistry<c10::DeviceType::PrivateUse1> host_registration(host_allocator());
 
 } // namespace
 } // namespace torus

@@ -132,4 +132,27 @@ OpInfo::OpInfo(std::vector<ArgInfo> arguments, const RuleTraits& traits)
       args(std::move(arguments)),
       writes(std::any_of(args.begin(), args.end(), [](const ArgInfo& info) { return info.written; })) {}
 
+void check_bounds(const Bounds& bounds, const c10::Scalar& value) {
+  if (value.isComplex()) {
+    return;
+  }
+  const auto v = value.toDouble();
+  const bool inside = bounds.open ? bounds.low < v && v < bounds.high : bounds.low <= v && v <= bounds.high;
+  TORCH_CHECK(inside, bounds.words, bounds.words.back() == '.' ? std::string() : c10::str(v));
+}
+
+std::optional<size_t> find_usual(const ArgInfo& info, const c10::IValue& value) {
+  if (info.usual.empty() || !value.isScalar()) {
+    return std::nullopt;
+  }
+  const auto scalar = value.toScalar();
+  const auto is_it = [&](const c10::Scalar& usual) {
+    return scalar.type() == usual.type() &&
+           (scalar.isFloatingPoint() ? scalar.toDouble() == usual.toDouble()
+                                     : scalar.isIntegral(true) && scalar.toLong() == usual.toLong());
+  };
+  const auto found = std::find_if(info.usual.begin(), info.usual.end(), is_it);
+  return found == info.usual.end() ? std::nullopt : std::optional<size_t>(found - info.usual.begin());
+}
+
 } // namespace torus

@@ -93,6 +93,12 @@ struct OpInfo {
   std::optional<c10::OperatorHandle> functional;
 };
 
+// Which of the values with programs of their own a scalar argument has, kind of number included.
+std::optional<size_t> find_usual(const ArgInfo& info, const c10::IValue& value);
+
+// Raises RuntimeError for a number that an op does not accept.
+void check_bounds(const Bounds& bounds, const c10::Scalar& value);
+
 // "aten::add.Tensor" -> its parts.
 c10::OperatorName parse_name(const std::string& name);
 std::string format_name(const c10::OperatorName& name);

@@ -116,9 +116,6 @@ class Signature {
   bool has_float_ = false;
 };
 
-// Which of the values with programs of their own a scalar argument has, kind of number included.
-std::optional<size_t> find_usual(const ArgInfo& info, const c10::IValue& value);
-
 // Precision of float32 matmul and convolution: 0 "default", 1 "high", 2 "highest", and what Python has for higher
 // numbers; -1 follows torch.set_float32_matmul_precision, which has the first three.
 int precision();
