@@ -16,6 +16,7 @@ STEPS: dict[str, tuple[str, dict[str, Any], str]] = {
     "ResNet-18": ("resnet18", {"batch": 8, "pixels": 64, "classes": 100}, "adamw"),
 }
 """The worked example, its options, and the optimizer."""
+SMALL = {"GPT of 1 layer, SGD": ("tiny-gpt", GPT | {"layers": 1, "width": 32, "tokens": 16, "vocabulary": 64}, "sgd")}
 LIMITS = {
     "analytic": {"HBM peak": 0.2, "FLOPs": 0.02, "bytes": 0.25},
     "composed": {"HBM peak": 0.05},
@@ -27,8 +28,7 @@ COMPILED = 600.0
 
 def run(quick: bool) -> Result:
     """Compile each step whole and in blocks; results are kept on disk, as those of ``torus plan`` are."""
-    names = list(STEPS)[:1] if quick else list(STEPS)
-    samples = {name: _answers(*STEPS[name], quick) for name in names}
+    samples = {name: _answers(*step) for name, step in (SMALL if quick else STEPS).items()}
     figures = [
         Figure(
             GROUP, f"{name}: {answer} / exact, {what}, distance from 1", abs(ratio - 1), "", LIMITS[answer].get(what)
@@ -45,15 +45,14 @@ def run(quick: bool) -> Result:
     return Result(figures, ["ratio", *LIMITS["analytic"]], rows, samples)
 
 
-def _answers(example: str, options: dict[str, Any], optimizer: str, quick: bool) -> dict[str, dict[str, float]]:
+def _answers(example: str, options: dict[str, Any], optimizer: str) -> dict[str, dict[str, float]]:
     from torus.twin.analytic import estimate
     from torus.twin.compiler import Compiler, exact
     from torus.twin.compiler.compiler import QUICK
     from torus.twin.composed import compose
     from torus.twin.topology import Topology
 
-    sizes = options | ({"layers": 1, "width": 32, "tokens": 16, "vocabulary": 64} if quick else {})
-    step, topology = _step(example, sizes, optimizer), Topology.parse(TOPOLOGY)
+    step, topology = _step(example, options, optimizer), Topology.parse(TOPOLOGY)
     compiler = Compiler(topology)
     whole = exact(step, topology, compiler, options=QUICK, timeout=COMPILED)
     found = {"analytic": estimate(step, topology), "composed": compose(step, topology, compiler, COMPILED)}

@@ -56,3 +56,14 @@ def test_the_error_says_what_was_found(device: str) -> None:
     with pytest.raises(RuntimeError, match=r"random_ expects 'from' to be less than 'to': from=5, to=3"):
         x.random_(5, 3)
     assert x.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["bernoulli_", "uniform", "random from", "huber", "power of integers"])
+@pytest.mark.filterwarnings("ignore:a graph runs op by op")
+def test_a_compiled_call_refuses_too(name: str, device: str) -> None:
+    call, good, bad = CALLS[name]
+    x = torch.tensor([0.2, 0.5, 0.7]).to(device)
+    compiled = torch.compile(lambda x, n: call(x.clone(), n), backend="tpu")
+    compiled(x, good).cpu()
+    with pytest.raises(Exception, match=r"expects|non-positive|negative integer powers"):
+        compiled(x, bad).cpu()

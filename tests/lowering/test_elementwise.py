@@ -322,6 +322,11 @@ def test_usual_exponents_have_programs_of_their_own(device: str) -> None:
         assert "stablehlo.case" in str(torch.tpu.show(x.pow(2.7), "stablehlo"))
     finally:
         torch.tpu.eager_mode = before
+    torch.compile(lambda x: x.pow(2) + x.pow(-0.5), backend="tpu")(x)
+    assert "stablehlo.case" not in torch.tpu.compiler.programs()[-1].stablehlo
+    powers, exponents = torch._foreach_pow([x, x], [2.0, 2.7]), (2.0, 2.7)  # one of them comes at run time
+    for power, exponent in zip(powers, exponents):
+        torch.testing.assert_close(power.cpu(), x.cpu().pow(exponent), rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.complex64])

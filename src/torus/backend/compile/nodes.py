@@ -119,14 +119,17 @@ def lower_call(
         raise NotImplementedError(f"{op} has no lowering for the tpu device")
     arrays: list[Any] = []
     wide = _wide(rule, [*args, *kwargs.values()])
-    positional, named = [], {}
+    positional, named, numbers = [], {}, {}
     for i, parameter in enumerate(parameters(op)):
         given = args[i] if i < len(args) else kwargs.get(parameter.name, parameter.default)
         value = _encode(given, parameter, arrays, wide, rule.known.get(parameter.name, ()))
+        if isinstance(given, (int, float)):
+            numbers[parameter.name] = given
         if parameter.keyword:
             named[parameter.name] = value
         else:
             positional.append(value)
+    rule.check(numbers)
     if rule.draws:
         _add_random(parameters(op), positional, named, arrays, random)
     context = current()

@@ -37,6 +37,12 @@ class Bounds(NamedTuple):
     high: float = math.inf
     open: bool = False
 
+    def check(self, value: float) -> None:
+        """Raises RuntimeError for a value outside, as the core does for a call."""
+        inside = self.low < value < self.high if self.open else self.low <= value <= self.high
+        if not inside:
+            raise RuntimeError(self.words if self.words.endswith(".") else f"{self.words}{value:g}")
+
 
 class Order(NamedTuple):
     """Two numbers among the arguments, the first of which must not be above the second (`strict`: is below it)."""
@@ -45,6 +51,11 @@ class Order(NamedTuple):
     high: str
     strict: bool
     words: str
+
+    def check(self, low: float, high: float) -> None:
+        """Raises RuntimeError for two numbers in another order, as the core does for a call."""
+        if not (low < high if self.strict else low <= high):
+            raise RuntimeError(f"{self.words}: {self.low}={low:g}, {self.high}={high:g}")
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,13 @@ class Rule:
     known: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     order: Order | None = None
+
+    def check(self, numbers: Mapping[str, float]) -> None:
+        """Raises RuntimeError for numbers among the arguments that the op does not accept."""
+        for name in self.bounds.keys() & numbers.keys():
+            self.bounds[name].check(numbers[name])
+        if self.order is not None and {self.order.low, self.order.high} <= numbers.keys():
+            self.order.check(numbers[self.order.low], numbers[self.order.high])
 
     @property
     def draws(self) -> bool:
