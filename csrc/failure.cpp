@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checks.h"
+#include "open_checks.h"
 #include "place.h"
 #include "python_values.h"
 
@@ -22,6 +23,11 @@ std::vector<PyRef>& unreported() {
 } // namespace
 
 PyRef caught(const std::exception_ptr& exception, const Trace& trace, size_t node) {
+  const auto& n = trace.nodes[node];
+  return caught(exception, *n.entry, n.place < 0 ? nullptr : &trace.places[static_cast<size_t>(n.place)]);
+}
+
+PyRef caught(const std::exception_ptr& exception, const Entry& entry, const Place* place) {
   PyObject* type = nullptr;
   PyObject* value = nullptr;
   PyObject* traceback = nullptr;
@@ -37,10 +43,9 @@ PyRef caught(const std::exception_ptr& exception, const Trace& trace, size_t nod
   Py_XDECREF(type);
   Py_XDECREF(traceback);
   auto result = checked(value);
-  const auto& n = trace.nodes[node];
-  auto note = "by " + n.entry->op->name;
-  if (n.place >= 0) {
-    const auto line = describe(trace.places[static_cast<size_t>(n.place)]);
+  auto note = "by " + entry.op->name;
+  if (place != nullptr) {
+    const auto line = describe(*place);
     note += line.empty() ? ", recorded by autograd" : ", recorded at " + line;
   }
   PyRef ignored(PyObject_CallMethod(result.get(), "add_note", "s", note.c_str()));
@@ -81,6 +86,7 @@ void report_failure(PyObject* error) {
 }
 
 void raise_unreported_failure() {
+  settle_open_checks(true);
   settle_checks(true);
   auto& failures = unreported();
   if (failures.empty()) {

@@ -11,6 +11,8 @@ namespace torus {
 
 // An exception as a Python object that names the op and the line that recorded it.
 PyRef caught(const std::exception_ptr& exception, const Trace& trace, size_t node);
+// `place`: null where lines are not kept.
+PyRef caught(const std::exception_ptr& exception, const Entry& entry, const Place* place);
 
 // True, and put off until Python can raise it, for Ctrl-C while a program was compiled or loaded: work must not be
 // lost.

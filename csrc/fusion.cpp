@@ -9,6 +9,7 @@
 #include "failure.h"
 #include "launch.h"
 #include "limit.h"
+#include "place.h"
 #include "plan.h"
 #include "python_values.h"
 #include "segments.h"
@@ -112,6 +113,7 @@ class Runner {
 
   PyObject* error_of(const std::vector<int32_t>& inputs) const {
     for (auto input : inputs) {
+      trace_.value(input)->settle();
       if (auto* error = trace_.value(input)->error()) {
         return error;
       }
@@ -152,57 +154,35 @@ class Runner {
       return false;
     }
     ++story_.programs;
-    const auto failed = check(segment, results.get());
+    const auto doubt = doubt_of(segment, results.get());
     // What is used up goes before the results come, so that the peak of memory does not count both.
     release(segment.begin, segment.end);
     for (size_t i = 0; i < segment.outputs.size(); ++i) {
-      const auto output = static_cast<size_t>(segment.outputs[i]);
-      const auto& value = trace_.results[output];
-      if (auto* error = failed.empty() ? nullptr : failed[output - first_result(segment)].get()) {
-        fail(value, error);
-      } else {
-        value->fulfill(PyList_GET_ITEM(results.get(), static_cast<Py_ssize_t>(i)));
-      }
+      const auto& value = trace_.results[static_cast<size_t>(segment.outputs[i])];
+      const bool safe = !doubt || (*segment.guards)[i].empty();
+      value->fulfill(PyList_GET_ITEM(results.get(), static_cast<Py_ssize_t>(i)), safe ? nullptr : doubt,
+                     static_cast<int32_t>(i));
     }
     return true;
   }
 
-  size_t first_result(const Segment& segment) const {
-    return static_cast<size_t>(trace_.nodes[segment.begin].first_result);
-  }
-
-  // The failure of each result that depends on an index check that failed; empty when none did.
-  std::vector<PyRef> check(const Segment& segment, PyObject* results) {
-    std::vector<PyRef> failed;
-    const auto first = first_result(segment);
+  // The index checks of a launched segment, which nobody waits for here; null without any.
+  c10::intrusive_ptr<OpenChecks> doubt_of(const Segment& segment, PyObject* results) const {
+    if (!segment.guards) {
+      return {};
+    }
+    std::vector<OpenChecks::Check> checks;
     auto report = static_cast<Py_ssize_t>(segment.outputs.size());
-    for (size_t n = segment.begin; n < segment.end; ++n) {
-      auto& entry = *trace_.nodes[n].entry;
-      PyRef error;
-      if (entry.checks) {
-        try {
-          raise_failed_checks(entry, results, report);
-        } catch (...) {
-          error = caught(std::current_exception(), trace_, n);
-          note_failure(error.get());
-          failed.resize(static_cast<size_t>(trace_.end_of_results(segment.end - 1)) - first);
-        }
-        report += PyList_Size(entry.checks.get());
-      }
-      if (failed.empty()) {
-        continue;
-      }
-      for (auto j = trace_.nodes[n].first_input; !error && j < trace_.end_of_inputs(n); ++j) {
-        const auto input = trace_.inputs[static_cast<size_t>(j)];
-        if (input >= static_cast<int32_t>(first) && failed[static_cast<size_t>(input) - first]) {
-          error = owned(failed[static_cast<size_t>(input) - first].get());
-        }
-      }
-      for (auto j = trace_.nodes[n].first_result; error && j < trace_.end_of_results(n); ++j) {
-        failed[static_cast<size_t>(j) - first] = owned(error.get());
+    for (const auto& member : segment.nodes) {
+      const auto& node = trace_.nodes[member.number];
+      if (auto* messages = node.entry->checks.get()) {
+        const auto end = report + PyList_Size(messages);
+        const auto& place = trace_.places[static_cast<size_t>(node.place)]; // always kept where indices are checked
+        checks.push_back({node.entry, checked(PyList_GetSlice(results, report, end)), share(place)});
+        report = end;
       }
     }
-    return failed;
+    return open_checks(std::move(checks), segment.guards);
   }
 
   static void load(Entry& entry) {
@@ -308,6 +288,7 @@ void run_trace(Trace& trace, Cause cause) {
     return;
   }
   counters().flushes.fetch_add(1, std::memory_order_relaxed);
+  settle_open_checks(false);
   const Explanation explanation(trace);
   PyRef error;
   try {

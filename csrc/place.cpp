@@ -42,6 +42,11 @@ Place current_place() {
   return place;
 }
 
+Place share(const Place& place) {
+  Py_XINCREF(place.code.get());
+  return {PyRef(place.code.get()), place.line};
+}
+
 std::string describe(const Place& place) {
   if (!place.code) {
     return "";

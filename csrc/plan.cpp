@@ -68,7 +68,7 @@ bool is_unique(const Value& value) {
   if (!value.ready() || value.layout()->nbytes() < kSmallestDonation) {
     return false;
   }
-  auto* array = const_cast<Value&>(value).array();
+  auto* array = value.array_in_doubt();
   return Py_REFCNT(array) - (last_launched(value.device()) == array ? 1 : 0) == 1;
 }
 
@@ -141,6 +141,36 @@ void find_needed_nodes(const Trace& trace, Plan& plan) {
       }
     }
   }
+}
+
+// For each result of a segment, which of its nodes with checks it depends on, counted from 0; null without any.
+std::shared_ptr<const Guards> find_guards(const Trace& trace, const Segment& segment) {
+  Guards known;
+  int32_t count = 0;
+  for (const auto& [number, inputs] : segment.nodes) {
+    std::vector<int32_t> found;
+    for (auto input : inputs) {
+      if (input >= 0) {
+        std::vector<int32_t> both;
+        const auto& more = known[static_cast<size_t>(input)];
+        std::set_union(found.begin(), found.end(), more.begin(), more.end(), std::back_inserter(both));
+        found = std::move(both);
+      }
+    }
+    if (trace.nodes[number].entry->checks) {
+      found.push_back(count++);
+    }
+    known.insert(known.end(), static_cast<size_t>(trace.end_of_results(number) - trace.nodes[number].first_result),
+                 found);
+  }
+  if (count == 0) {
+    return nullptr;
+  }
+  auto guards = std::make_shared<Guards>();
+  for (auto output : segment.output_numbers) {
+    guards->push_back(known[static_cast<size_t>(output)]);
+  }
+  return guards;
 }
 
 // Fills in the nodes, arguments and results of a segment; gives its key, in which values have numbers of the segment.
@@ -288,6 +318,7 @@ std::shared_ptr<Plan> plan_of(const Trace& trace, bool& known) {
     auto words = describe_segment(trace, *plan, holders, segment);
     if (segment.nodes.size() > 1 && storm().pause == 0) {
       segment.fused = fused_for(words);
+      segment.guards = find_guards(trace, segment);
       all_ready = all_ready && segment.fused->state == Fused::State::kReady;
     }
     plan->segments.push_back(std::move(segment));

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "open_checks.h"
 #include "trace.h"
 
 namespace torus {
@@ -35,6 +36,7 @@ struct Segment {
   std::vector<int32_t> outputs;
   std::vector<int32_t> output_numbers; // those of the segment
   std::vector<int32_t> donated;        // places in `inputs`
+  std::shared_ptr<const Guards> guards;
 };
 
 struct Plan {

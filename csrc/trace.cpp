@@ -100,6 +100,7 @@ void settle(Value& value) {
 PyObject* materialize(Value& value) {
   const auto keep = c10::intrusive_ptr<Value>::reclaim_copy(&value);
   settle(value);
+  value.settle();
   if (value.error() != nullptr) {
     report_failure(value.error());
     auto* error = value.error();

@@ -127,9 +127,11 @@ PyObject* Value::materialize() {
   return materialize_value(*this);
 }
 
-void Value::fulfill(PyObject* array) {
+void Value::fulfill(PyObject* array, c10::intrusive_ptr<Doubt> doubt, int32_t number) {
   Py_INCREF(array);
   array_ = array;
+  doubt_ = std::move(doubt);
+  slot_ = number;
   trace_ = nullptr;
   account(device_, layout_->nbytes());
 }
@@ -142,6 +144,14 @@ void Value::poison(PyObject* error) {
   Py_INCREF(error);
   error_ = error;
   trace_ = nullptr;
+}
+
+void Value::settle() {
+  const auto doubt = doubt_;
+  auto* error = doubt ? doubt->error_of(slot_) : nullptr;
+  if (std::exchange(doubt_, {}) && error != nullptr) {
+    poison(error);
+  }
 }
 
 void release_reference(PyObject* object) {

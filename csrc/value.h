@@ -29,6 +29,13 @@ const Layout* intern_layout(c10::ScalarType dtype, c10::IntArrayRef shape);
 
 class Trace;
 
+// That a value which is there may still turn out to be wrong: a check of the program that computed it is not seen yet.
+class Doubt : public c10::intrusive_ptr_target {
+ public:
+  // Why result `number` of the program failed, borrowed, or null. Waits for the program, and may let go of the GIL.
+  virtual PyObject* error_of(int32_t number) = 0;
+};
+
 // Holds the Python array of the runtime, or stands for a result that a trace will compute, or for one that it failed
 // to. Values are created and read under the GIL, and may die without it.
 class Value : public c10::intrusive_ptr_target {
@@ -39,9 +46,13 @@ class Value : public c10::intrusive_ptr_target {
   Value(Trace* trace, int32_t slot, const Layout* layout, c10::DeviceIndex device);
   ~Value() override;
 
-  // Runs the trace if need be; raises what made it fail.
+  // Runs the trace if need be, and waits for open checks; raises what made it fail.
   PyObject* array() {
-    return array_ != nullptr ? array_ : materialize();
+    return array_ != nullptr && !doubt_ ? array_ : materialize();
+  }
+  // The same object where the value is ready, also while checks are open: to look at, not to read.
+  PyObject* array_in_doubt() const {
+    return array_;
   }
   bool ready() const {
     return array_ != nullptr;
@@ -68,9 +79,11 @@ class Value : public c10::intrusive_ptr_target {
     trace_ = trace;
     slot_ = slot;
   }
-  // Ends the pending state; both take a reference of their own.
-  void fulfill(PyObject* array);
+  // Ends the pending state; both take a reference of their own. `doubt`: of result `number` of a program.
+  void fulfill(PyObject* array, c10::intrusive_ptr<Doubt> doubt = {}, int32_t number = -1);
   void poison(PyObject* error);
+  // Ends the doubt; the value may have failed then. Needs somebody else to hold the value.
+  void settle();
 
   // What runs the trace of a pending value; it gives the array or throws.
   static void set_materializer(PyObject* (*materializer)(Value&));
@@ -85,6 +98,7 @@ class Value : public c10::intrusive_ptr_target {
   PyObject* error_ = nullptr;
   Trace* trace_ = nullptr;
   int32_t slot_ = -1;
+  c10::intrusive_ptr<Doubt> doubt_;
   const Layout* layout_;
   c10::DeviceIndex device_;
 };

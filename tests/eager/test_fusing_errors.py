@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from tests.eager.fusing import WAYS, Counts, forget, pending, running, settled
 from torus import _C, runtime
-from torus.backend.eager import fuse
+from torus.backend.eager import fuse, seam
 from torus.backend.eager.worker import Worker
 
 
@@ -124,6 +124,30 @@ def test_only_dependants_fail(call: Callable[[Tensor], Tensor], device: str) -> 
         for tensor in (bad, also_bad, bad[0]):
             caught(tensor.cpu)
         assert (x + 1).sum().item() == 78.0
+
+
+def test_checks_are_looked_at_when_a_result_is_read(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    look = seam.raise_failed_checks
+    monkeypatch.setattr(seam, "raise_failed_checks", lambda texts, found: looks.extend(texts) or look(texts, found))
+    x, last = torch.eye(700, device="tpu"), index(3)
+    settled(x)
+    y = (torch.linalg.matrix_power(x, 200)[last] * 2).sum(1)
+    free = x.trace() + 1
+    settled(y)
+    assert not looks, "a launch waits for its checks"
+    assert free.item() == 701.0
+    assert y.tolist() == [2.0, 2.0] and len(looks) == 1
+
+
+def test_programs_after_a_failed_check_fail_too(device: str) -> None:
+    bad, good = select_a_bad_row(rows()) * 2, rows() + 1
+    settled(bad, good)
+    twice = bad + 1
+    assert good.sum().item() == 78.0
+    settled(twice)
+    assert bad_line() in caught(twice.cpu).__notes__[0]
+    assert caught(bad.cpu) is caught(twice.cpu)
 
 
 def test_a_failed_write_fails_what_it_wrote(device: str) -> None:

@@ -18,6 +18,7 @@ Devices and transfers (start the client at first use; `torus.runtime.client` and
     ``to_dlpack(array) -> capsule``                    zero copy; the consumer may write into the array: use with care.
     ``from_numpy(ndarray, device_index=0, copy=True) -> Array``   keeps every dtype, 64-bit ones included.
     ``to_numpy(array) -> ndarray``                     read-only; no copy on the host platform. Waits for the value.
+    ``read_pair(array) -> (int, int)``                 what an int64 array of two holds. Waits for it.
     ``copy_to_device(array, device_index) -> Array``   between devices.
     ``block_until_ready(arrays: list) -> None``
     ``is_ready(array) -> bool``
@@ -84,6 +85,7 @@ _WHERE = {
     "to_dlpack": "transfers",
     "from_numpy": "transfers",
     "to_numpy": "transfers",
+    "read_pair": "transfers",
     "word_uploader": "transfers",
     "copy_to_device": "transfers",
     "block_until_ready": "transfers",

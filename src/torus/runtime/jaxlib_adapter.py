@@ -12,9 +12,11 @@ index means.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.metadata
 import os
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -382,6 +384,9 @@ def _from_host_capsule(capsule: Any, device: Any, placement: Placement) -> Any:
 _ROW_MAJOR = tuple("{" + ",".join(map(str, reversed(range(rank)))) + "}" for rank in range(33))
 
 
+_PAIR = struct.Struct("@qq")
+
+
 def _is_row_major(array: Any) -> bool:
     layout, shape = str(array._pjrt_layout), array.aval.shape
     if layout == _ROW_MAJOR[len(shape)]:
@@ -403,6 +408,16 @@ def to_numpy(array: Any) -> np.ndarray[Any, Any]:
         return host_memory.view_capsule(to_dlpack(array))
     values: np.ndarray[Any, Any] = array._single_device_array_to_np_array_did_copy()[0]  # imports JAX
     return values
+
+
+def read_pair(array: Any) -> tuple[int, int]:
+    """The two int64 values of `array`: where it is in the host's memory, without the cost of an ndarray. Waits."""
+    if array._sharding._device.platform != "cpu":
+        first, second = to_numpy(array).tolist()
+        return first, second
+    _jax.batched_block_until_ready([array])
+    first, second = _PAIR.unpack(ctypes.string_at(array.unsafe_buffer_pointer(), _PAIR.size))
+    return first, second
 
 
 def from_numpy(values: np.ndarray[Any, Any], device: Any, placement: Placement, copy: bool) -> Any:

@@ -55,6 +55,12 @@ def to_numpy(array: Any) -> np.ndarray[Any, Any]:
     return values
 
 
+def read_pair(array: Any) -> tuple[int, int]:
+    """The two values of an int64 `array`. Waits for them."""
+    first, second = client().adapter.read_pair(array)
+    return first, second
+
+
 def copy_to_device(array: Any, device_index: int) -> Any:
     """A copy of `array` on another device, or a new one on its own."""
     started = client()

@@ -25,9 +25,9 @@ _KINDS: dict[str, type[Exception]] = {
 def raise_failed_checks(messages: list[str], reports: list[Any]) -> None:
     """Raise for the first check that failed. Waits for the program."""
     for message, report in zip(messages, reports, strict=True):
-        failed, value = runtime.to_numpy(report)
+        failed, value = runtime.read_pair(report)
         if failed:
             kind, _, text = message.partition(":")
             if kind in _KINDS:
-                raise _KINDS[kind](text.format(value=int(value)))
-            raise OutOfBounds(message.format(value=int(value)))
+                raise _KINDS[kind](text.format(value=value))
+            raise OutOfBounds(message.format(value=value))
