@@ -280,6 +280,11 @@ bool run_program(const OpInfo& info, const c10::OperatorHandle& op, torch::jit::
       made->key = signature.key();
       entry = program_table().insert(std::move(made), hash);
     }
+    if (entry->kind == Entry::kProgram && !info.rule.fits.empty()) {
+      const auto& result = entry->results.front();
+      const auto numel = args.front().isTensor() ? args.front().toTensor().numel() : result.layout->numel;
+      check_fits(info, args, result.dtype, numel);
+    }
     if (entry->kind == Entry::kProgram && recording()) {
       push_returns(*entry, record(*entry, signature), arguments, stack);
       return true;

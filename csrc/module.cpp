@@ -46,7 +46,7 @@ std::vector<std::string> register_rule_py(const std::string& name, const std::ve
                                           const std::vector<std::string>& runtime,
                                           const std::unordered_map<std::string, std::vector<double>>& known,
                                           const std::unordered_map<std::string, BoundsTuple>& bounds,
-                                          const std::optional<OrderTuple>& order,
+                                          const std::optional<OrderTuple>& order, const std::vector<std::string>& fits,
                                           const std::vector<std::string>& mutates, bool wide, bool host_tensors,
                                           bool implicit_random, bool range_length) {
   RuleTraits rule;
@@ -60,6 +60,7 @@ std::vector<std::string> register_rule_py(const std::string& name, const std::ve
   if (order.has_value()) {
     rule.order = to_order(*order);
   }
+  rule.fits = to_set(fits);
   rule.mutates = mutates;
   rule.wide = wide;
   rule.host_tensors = host_tensors;
@@ -137,8 +138,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     register_hooks();
   });
   m.def("register_rule", &register_rule_py, py::arg("name"), py::arg("static"), py::arg("runtime"), py::arg("known"),
-        py::arg("bounds"), py::arg("order"), py::arg("mutates"), py::arg("wide"), py::arg("host_tensors"),
-        py::arg("implicit_random"), py::arg("range_length"));
+        py::arg("bounds"), py::arg("order"), py::arg("fits"), py::arg("mutates"), py::arg("wide"),
+        py::arg("host_tensors"), py::arg("implicit_random"), py::arg("range_length"));
   m.def("device_count", [] { return static_cast<int>(device_count()); });
   m.def("set_device_count", [](int count) { set_device_count(static_cast<c10::DeviceIndex>(count)); });
   m.def("current_device", [] { return static_cast<int>(current_device()); });

@@ -1,9 +1,12 @@
 #include "op.h"
 
+#include <ATen/Dispatch_v2.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <initializer_list>
+#include <tuple>
 
 namespace torus {
 namespace {
@@ -109,6 +112,7 @@ OpInfo::OpInfo(const c10::FunctionSchema& schema, OpForm op_form, const RuleTrai
     if (const auto bounds = traits.bounds.find(info.name); bounds != traits.bounds.end()) {
       info.bounds = bounds->second;
     }
+    info.fits = traits.fits.count(info.name) > 0;
     const auto* alias = argument.alias_info();
     const bool mutated = std::find(traits.mutates.begin(), traits.mutates.end(), info.name) != traits.mutates.end();
     info.written = (alias != nullptr && alias->isWrite()) || mutated;
@@ -139,6 +143,20 @@ void check_bounds(const Bounds& bounds, const c10::Scalar& value) {
   const auto v = value.toDouble();
   const bool inside = bounds.open ? bounds.low < v && v < bounds.high : bounds.low <= v && v <= bounds.high;
   TORCH_CHECK(inside, bounds.words, bounds.words.back() == '.' ? std::string() : c10::str(v));
+}
+
+void check_fits(const OpInfo& info, at::ArrayRef<c10::IValue> args, c10::ScalarType dtype, int64_t numel) {
+  if (numel <= 1 && c10::isReducedFloatingType(dtype)) {
+    return;
+  }
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (info.args[i].fits && args[i].isScalar()) {
+      const auto value = args[i].toScalar();
+      AT_DISPATCH_V2(dtype, "a number", AT_WRAP([&] { std::ignore = value.to<scalar_t>(); }),
+                     AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
+                     AT_EXPAND(AT_FLOAT8_TYPES), c10::kBool, c10::kHalf, c10::kBFloat16);
+    }
+  }
 }
 
 std::optional<size_t> find_usual(const ArgInfo& info, const c10::IValue& value) {

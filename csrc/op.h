@@ -48,6 +48,7 @@ struct ArgInfo {
   // is a constant.
   std::vector<c10::Scalar> usual;
   std::optional<Bounds> bounds;
+  bool fits = false; // the dtype of the first result must be able to hold the number
 };
 
 enum class OpForm : uint8_t { kFunctional, kInPlace, kOut };
@@ -60,6 +61,7 @@ struct RuleTraits {
   std::unordered_map<std::string, std::vector<double>> known;
   std::unordered_map<std::string, Bounds> bounds;
   std::optional<Order> order;
+  std::unordered_set<std::string> fits;
   std::vector<std::string> mutates;
   bool wide = false;
   bool host_tensors = false;
@@ -98,6 +100,9 @@ std::optional<size_t> find_usual(const ArgInfo& info, const c10::IValue& value);
 
 // Raises RuntimeError for a number that an op does not accept.
 void check_bounds(const Bounds& bounds, const c10::Scalar& value);
+// The same for numbers that a result of `dtype` cannot hold, in PyTorch's words. A single element of less than 32 bits
+// becomes infinite instead, as on the CPU: so does the -1e9 of `torch.where(mask, half, -1e9)`.
+void check_fits(const OpInfo& info, at::ArrayRef<c10::IValue> args, c10::ScalarType dtype, int64_t numel);
 
 // "aten::add.Tensor" -> its parts.
 c10::OperatorName parse_name(const std::string& name);

@@ -14,6 +14,7 @@ def register_rule(
     known: dict[str, list[float]],
     bounds: Mapping[str, tuple[str, float, float, bool]],
     order: tuple[str, str, bool, str] | None,
+    fits: list[str],
     mutates: list[str],
     wide: bool,
     host_tensors: bool,

@@ -35,6 +35,28 @@ CALLS: dict[str, tuple[Callable[[torch.Tensor, Any], Any], Any, Any]] = {
     "histc, not finite": (lambda x, n: torch.histc(x, 3, 1.0, n), 2.0, float("nan")),
     "power of integers": (lambda x, n: x.int() ** n, 5, -5),
     "usual power of integers": (lambda x, n: x.int() ** n, 5, -1),
+    # What the dtype of the result does not hold.
+    "fill": (lambda x, n: x.half().fill_(n), 6e4, 7e4),
+    "fill of integers": (lambda x, n: x.int().fill_(n), 2, float("inf")),
+    "full": (lambda x, n: torch.full((2,), n, device=x.device), 1e38, 1e39),
+    "full of bytes": (lambda x, n: torch.full((2,), n, dtype=torch.uint8, device=x.device), 255, 256),
+    "full of float8": (lambda x, n: torch.full((2,), n, dtype=torch.float8_e4m3fn, device=x.device), 448.0, 1e3),
+    "full_like": (lambda x, n: torch.full_like(x, n, dtype=torch.int8), 127, 128),
+    "an element": (lambda x, n: x.byte().__setitem__(0, n), 255, 300),
+    "where": (lambda x, n: torch.where(x > 0, x.byte(), n), 255, 300),
+    "masked_fill": (lambda x, n: x.half().masked_fill(x > 0, n), -6e4, -1e9),
+    "index_fill": (lambda x, n: x.half().index_fill(0, torch.tensor([1], device=x.device), n), -6e4, -1e9),
+    "scatter": (lambda x, n: x.half().scatter(0, torch.tensor([1], device=x.device), n), -6e4, -1e9),
+    "pad": (lambda x, n: F.pad(x.half(), (1, 1), value=n), -6e4, -1e9),
+    "clamp": (lambda x, n: x.half().clamp(max=n), 6e4, 1e9),
+    "clamp_min": (lambda x, n: x.byte().clamp_min(n), 255, 256),
+    "hardtanh": (lambda x, n: F.hardtanh(x.half(), -n, n), 6e4, 1e9),
+    "hardshrink": (lambda x, n: F.hardshrink(x.half(), n), 6e4, 1e9),
+    "threshold": (lambda x, n: F.threshold(x.half(), 0, n), 6e4, 1e9),
+    "alpha": (lambda x, n: torch.add(x.half(), x.half(), alpha=n), 6e4, 1e9),
+    "linspace": (lambda x, n: torch.linspace(0, n, 3, dtype=torch.uint8, device=x.device), 255, 256),
+    "uniform of halves": (lambda x, n: x.half().uniform_(0, n), 6e4, 1e9),
+    "histc, too large": (lambda x, n: torch.histc(x, 3, 0, n), 1e30, 1e39),
 }
 
 
@@ -46,7 +68,26 @@ def test_a_number_out_of_bounds(name: str, device: str) -> None:
         call(x.clone(), bad)
     call(x.to(device), good)
     with pytest.raises(RuntimeError):
-        torch.utils._pytree.tree_map(torch.Tensor.cpu, call(x.to(device), bad))
+        torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, call(x.to(device), bad))
+
+
+def test_a_single_half_becomes_infinite(device: str) -> None:
+    """As on the CPU, which checks only where there are more: models mask half precision with -1e9."""
+    x = torch.tensor([1.0, 2.0], dtype=torch.float16)
+    for call in (
+        lambda x: torch.where(x > 1, x, -1e9),
+        lambda x: torch.full((1,), 1e9, dtype=torch.float16, device=x.device),
+        lambda x: x.index_put((x > 1,), torch.scalar_tensor(1e9, dtype=x.dtype, device=x.device)),
+    ):
+        assert torch.equal(call(x.to(device)).cpu(), call(x))
+        assert torch.equal(torch.compile(call, backend="tpu")(x.to(device)).cpu(), call(x))
+
+
+def test_bounds_that_promote(device: str) -> None:
+    """A byte clamped by a fraction is a float, which holds more."""
+    x = torch.tensor([1, 255], dtype=torch.uint8)
+    for bound in (300.5, -0.5):
+        assert torch.equal(x.to(device).clamp(max=bound).cpu(), x.clamp(max=bound))
 
 
 def test_the_error_says_what_was_found(device: str) -> None:
@@ -58,12 +99,12 @@ def test_the_error_says_what_was_found(device: str) -> None:
     assert x.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("name", ["bernoulli_", "uniform", "random from", "huber", "power of integers"])
+@pytest.mark.parametrize("name", ["bernoulli_", "uniform", "random from", "huber", "power of integers", "fill", "alpha"])
 @pytest.mark.filterwarnings("ignore:a graph runs op by op")
 def test_a_compiled_call_refuses_too(name: str, device: str) -> None:
     call, good, bad = CALLS[name]
     x = torch.tensor([0.2, 0.5, 0.7]).to(device)
     compiled = torch.compile(lambda x, n: call(x.clone(), n), backend="tpu")
     compiled(x, good).cpu()
-    with pytest.raises(Exception, match=r"expects|non-positive|negative integer powers"):
+    with pytest.raises(Exception, match=r"expects|non-positive|negative integer powers|overflow"):
         compiled(x, bad).cpu()

@@ -75,6 +75,7 @@ def tell_core(rule: Rule) -> bool:
             {name: list(values) for name, values in rule.known.items()},
             rule.bounds,
             rule.order,
+            sorted(rule.fits),
             list(rule.mutates),
             rule.wide,
             rule.host_tensors,

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torch.utils._python_dispatch import _disable_current_modes
+
 from torus.backend.lowering.apply import Context, Operand, apply, current, tracing
 from torus.backend.lowering.lazy import jax, jnp
 from torus.backend.lowering.registry import RULES, OutSpec, Rule
@@ -130,6 +132,7 @@ def lower_call(
         else:
             positional.append(value)
     rule.check(numbers)
+    _check_fits({numbers[name] for name in rule.fits & numbers.keys()}, outs)
     if rule.draws:
         _add_random(parameters(op), positional, named, arrays, random)
     context = current()
@@ -153,6 +156,16 @@ def lower_call(
     if traced.messages and context.checks is not None:
         context.checks += list(zip(results[count:], traced.messages))
     return list(results[:count])
+
+
+def _check_fits(numbers: set[float], outs: Sequence[OutSpec]) -> None:
+    """Raises RuntimeError, in PyTorch's words, for a number that the dtype of the first result does not hold, and where
+    the CPU does: not for single elements of less than 32 bits.
+    """
+    single = all(isinstance(size, int) and size <= 1 for size in outs[0].shape)
+    with _disable_current_modes():
+        for number in numbers:
+            torch.full((1 if single else 2,), number, dtype=getattr(torch, outs[0].dtype), device="cpu")
 
 
 def _has_known_index(rule: Rule, params: Sequence[Parameter], positional: Sequence[Any]) -> bool:

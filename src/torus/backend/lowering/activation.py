@@ -78,7 +78,7 @@ def celu(x: Any, alpha: Any = 1.0) -> Any:
     return elu(x, alpha, jnp.ones_like(alpha), 1 / alpha)
 
 
-@lowers("aten::hardtanh", promote="result")
+@lowers("aten::hardtanh", promote="result", fits=("min_val", "max_val"))
 def hardtanh(x: Any, min_val: Any = -1, max_val: Any = 1) -> Any:
     """x, clamped."""
     return clamp(x, min_val, max_val)
@@ -284,7 +284,7 @@ def softshrink(x: Any, lambd: Any = 0.5) -> Any:
     return select(x > lambd, x - lambd, select(x < -lambd, x + lambd, x * 0))
 
 
-@lowers("aten::hardshrink", promote="result")
+@lowers("aten::hardshrink", promote="result", fits=("lambd",))
 def hardshrink(x: Any, lambd: Any = 0.5) -> Any:
     """0 within `lambd` of zero."""
     return select((x >= -lambd) & (x <= lambd), _zero(x), x)

@@ -28,13 +28,13 @@ from torus.backend.lowering.registry import OutSpec, lowers
 # --- sums and products
 
 
-@lowers("aten::add.Tensor", "aten::add.Scalar", promote="result")
+@lowers("aten::add.Tensor", "aten::add.Scalar", promote="result", fits=("alpha",))
 def add(x: Any, y: Any, alpha: Any = 1) -> Any:
     """x + alpha * y; a logical or for bools."""
     return x | (y & alpha) if x.dtype == bool else x + alpha * y
 
 
-@lowers("aten::sub.Tensor", "aten::sub.Scalar")
+@lowers("aten::sub.Tensor", "aten::sub.Scalar", fits=("alpha",))
 def sub(x: Any, y: Any, alpha: Any = 1, *, out: OutSpec) -> Any:
     """x - alpha * y. Bools are refused, as ATen does before it promotes."""
     if "bool" in (str(x.dtype), str(y.dtype)):
@@ -46,7 +46,7 @@ def sub(x: Any, y: Any, alpha: Any = 1, *, out: OutSpec) -> Any:
     return x - alpha * y
 
 
-@lowers("aten::rsub.Tensor", "aten::rsub.Scalar")
+@lowers("aten::rsub.Tensor", "aten::rsub.Scalar", fits=("alpha",))
 def rsub(x: Any, y: Any, alpha: Any, *, out: OutSpec) -> Any:
     """y - alpha * x."""
     return sub(y, x, alpha, out=out)

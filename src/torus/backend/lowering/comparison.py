@@ -38,18 +38,18 @@ for _name, _combine in _LOGIC.items():
 # --- clamping
 
 
-@lowers("aten::clamp", "aten::clamp.Tensor", promote="result")
+@lowers("aten::clamp", "aten::clamp.Tensor", promote="result", fits=("min", "max"))
 def clamp(x: Any, min: Any = None, max: Any = None) -> Any:
     """``minimum(maximum(x, min), max)``: `max` wins over `min`, NaN in any of them is NaN."""
     x = x if min is None else maximum(x, min)
     return x if max is None else minimum(x, max)
 
 
-lowers("aten::clamp_min", "aten::clamp_min.Tensor", promote="result")(lambda x, min: maximum(x, min))
-lowers("aten::clamp_max", "aten::clamp_max.Tensor", promote="result")(lambda x, max: minimum(x, max))
+lowers("aten::clamp_min", "aten::clamp_min.Tensor", promote="result", fits=("min",))(lambda x, min: maximum(x, min))
+lowers("aten::clamp_max", "aten::clamp_max.Tensor", promote="result", fits=("max",))(lambda x, max: minimum(x, max))
 
 
-@lowers("aten::threshold", promote="result")
+@lowers("aten::threshold", promote="result", fits=("value",))
 def threshold(x: Any, threshold: Any, value: Any) -> Any:
     """`value` where x does not exceed the threshold; NaN stays."""
     return jnp.where(x <= threshold, value, x)
@@ -70,7 +70,7 @@ def where(condition: Any, x: Any, y: Any, *, out: OutSpec) -> Any:
     return jnp.where(cast(condition, "bool"), cast(x, out.dtype), cast(y, out.dtype))
 
 
-@lowers("aten::masked_fill.Scalar", "aten::masked_fill.Tensor")
+@lowers("aten::masked_fill.Scalar", "aten::masked_fill.Tensor", fits=("value",))
 def masked_fill(x: Any, mask: Any, value: Any) -> Any:
     """`value`, converted to the dtype of x, where the mask holds."""
     return jnp.where(cast(mask, "bool"), as_element(value, str(x.dtype)), x)

@@ -15,7 +15,7 @@ from torus.backend.lowering.lazy import jnp, lax
 from torus.backend.lowering.registry import OutSpec, lowers
 
 
-@lowers("aten::fill.Scalar", "aten::fill.Tensor")
+@lowers("aten::fill.Scalar", "aten::fill.Tensor", fits=("value",))
 def fill(x: Any, value: Any, *, out: OutSpec) -> Any:
     """One value everywhere."""
     return jnp.broadcast_to(as_element(value, out.dtype), out.shape)
@@ -62,6 +62,7 @@ def _steps_in(out: OutSpec) -> str:
     "aten::linspace.Tensor_Scalar",
     "aten::linspace.Scalar_Tensor",
     wide=True,
+    fits=("start", "end"),
 )
 def linspace(start: Any, end: Any, steps: int, *, out: OutSpec, **_: Any) -> Any:
     """Evenly spaced values, both ends exact: the first half is counted from the start, the second from the end."""
@@ -74,6 +75,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: OutSpec, **_: Any) -> Any
     "aten::logspace.Tensor_Scalar",
     "aten::logspace.Scalar_Tensor",
     wide=True,
+    fits=("start", "end"),
 )
 def logspace(start: Any, end: Any, steps: int, base: Any = 10.0, *, out: OutSpec, **_: Any) -> Any:
     """`base` to the power of evenly spaced exponents."""

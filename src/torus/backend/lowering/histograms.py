@@ -26,6 +26,7 @@ _FINITE = Bounds("torch.histc: the range is not finite: ", open=True)
     "aten::histc",
     bounds={"min": _FINITE, "max": _FINITE},
     order=Order("min", "max", False, "torch.histc: max must be larger than min"),
+    fits=("min", "max"),
 )
 def histc(x: Any, bins: int = 100, min: Any = 0, max: Any = 0, *, out: OutSpec) -> Any:
     """Integers take part exactly, in int64."""

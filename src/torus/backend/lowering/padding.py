@@ -19,7 +19,7 @@ Ints = Sequence[int]
 Table = Callable[[int, int, int], np.ndarray]
 
 
-@lowers("aten::constant_pad_nd")
+@lowers("aten::constant_pad_nd", fits=("value",))
 def constant_pad_nd(self: Any, pad: Ints, value: Any = 0) -> Any:
     config = [(0, 0, 0)] * self.ndim
     for i in range(len(pad) // 2):

@@ -83,7 +83,12 @@ def _compute(dtype: str) -> str:
 # --- uniform
 
 
-@lowers("aten::uniform", wide=True, order=Order("from", "to", False, "uniform_ expects to return a [from, to) range"))
+@lowers(
+    "aten::uniform",
+    wide=True,
+    order=Order("from", "to", False, "uniform_ expects to return a [from, to) range"),
+    fits=("from", "to"),
+)
 def uniform_(x: Any, low: Any = 0.0, high: Any = 1.0, *, generator: Any, out: OutSpec) -> Any:
     """Uniform in [low, high); a value that rounds up to `high` becomes `low`."""
     if out.dtype.startswith("complex"):

@@ -76,6 +76,7 @@ class Rule:
     known: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     order: Order | None = None
+    fits: frozenset[str] = frozenset()
 
     def check(self, numbers: Mapping[str, float]) -> None:
         """Raises RuntimeError for numbers among the arguments that the op does not accept."""
@@ -102,6 +103,7 @@ def lowers(
     known: Mapping[str, tuple[float, ...]] | None = None,
     bounds: Mapping[str, Bounds] | None = None,
     order: Order | None = None,
+    fits: tuple[str, ...] = (),
     wide: bool = False,
     mutates: tuple[str, ...] = (),
     host_tensors: bool = False,
@@ -118,6 +120,7 @@ def lowers(
     known: values of a `Scalar` argument that have programs of their own, in which the rule gets them as Python numbers;
         all others are traced.
     bounds, order: what traced numbers may be; a RuntimeError says so at the call, whether or not it has a program.
+    fits: traced numbers that the dtype of the first result must be able to hold, else a RuntimeError says so.
     wide: scalars keep 64 bits even where the tensors have 32.
     mutates: arguments that the op writes although its schema does not say so; the rule returns their new values after
     its results
@@ -157,6 +160,7 @@ def lowers(
                 known or {},
                 bounds or {},
                 order,
+                frozenset(fits),
             )
         return fn
 

@@ -78,7 +78,7 @@ def _check_rows(target: Any, ax: int, index: Any, lower: int | None = None) -> N
         check_bounds(index, target.shape[ax], ax, lower=lower)
 
 
-@lowers("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor")
+@lowers("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor", fits=("value",))
 def index_fill(self: Any, dim: int, index: Any, value: Any) -> Any:
     ax = axis(dim, self.ndim)
     target, flat = at_least_1d(self), index.reshape(-1)
@@ -103,7 +103,7 @@ def scatter(self: Any, dim: int, index: Any, src: Any) -> Any:
     return _scatter_elements(lax.scatter, self, dim, index, src)
 
 
-@lowers("aten::scatter.value")
+@lowers("aten::scatter.value", fits=("value",))
 def scatter_value(self: Any, dim: int, index: Any, value: Any) -> Any:
     return scatter(self, dim, index, jnp.broadcast_to(as_element(value, str(self.dtype)), index.shape))
 
@@ -118,7 +118,7 @@ def scatter_with(self: Any, dim: int, index: Any, src: Any, *, reduce: str) -> A
     return scatter_reduce(self, dim, index, src, {"add": "sum", "multiply": "prod"}[reduce])
 
 
-@lowers("aten::scatter.value_reduce")
+@lowers("aten::scatter.value_reduce", fits=("value",))
 def scatter_value_with(self: Any, dim: int, index: Any, value: Any, *, reduce: str) -> Any:
     return scatter_with(self, dim, index, jnp.broadcast_to(cast(value, str(self.dtype)), index.shape), reduce=reduce)
 

@@ -78,14 +78,14 @@ def ones(*_: Any, out: OutSpec, **__: Any) -> Any:
     return jnp.ones(out.shape, out.dtype)
 
 
-@lowers("aten::full", "aten::full_like", "aten::new_full", wide=True, eager=False)
+@lowers("aten::full", "aten::full_like", "aten::new_full", wide=True, fits=("fill_value",), eager=False)
 def full(like: Any, value: Any, *rest: Any, out: OutSpec, **_: Any) -> Any:
     """One value everywhere; `new_full` has the sizes before it."""
     value = rest[0] if rest and hasattr(rest[0], "dtype") else value
     return jnp.broadcast_to(cast(jnp.asarray(value), out.dtype), out.shape)
 
 
-@lowers("aten::scalar_tensor", wide=True, eager=False)
+@lowers("aten::scalar_tensor", wide=True, fits=("s",), eager=False)
 def scalar_tensor(value: Any, *, out: OutSpec, **_: Any) -> Any:
     """A number as a tensor without dimensions."""
     return cast(jnp.asarray(value), out.dtype)
