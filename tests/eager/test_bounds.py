@@ -83,6 +83,16 @@ def test_a_single_half_becomes_infinite(device: str) -> None:
         assert torch.equal(torch.compile(call, backend="tpu")(x.to(device)).cpu(), call(x))
 
 
+@pytest.mark.parametrize(("dtype", "quotient"), [(torch.int64, -1), (torch.int8, -1), (torch.uint8, 255)])
+def test_integers_divided_by_zero(dtype: torch.dtype, quotient: int, device: str) -> None:
+    """Row D13 of docs/numerics.md."""
+    x, zero = torch.tensor([7, 0], dtype=dtype, device=device), torch.zeros(2, dtype=dtype, device=device)
+    for divided in (x // zero, torch.div(x, zero, rounding_mode="trunc"), torch.div(x, 0, rounding_mode="floor")):
+        assert divided.tolist() == [quotient, quotient]
+    for rest in (x % zero, x.fmod(zero), x % 0):
+        assert torch.equal(rest, x)
+
+
 def test_bounds_that_promote(device: str) -> None:
     """A byte clamped by a fraction is a float, which holds more."""
     x = torch.tensor([1, 255], dtype=torch.uint8)
