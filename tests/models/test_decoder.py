@@ -98,7 +98,7 @@ def test_generation_options() -> None:
     model, (ids, mask) = decoder("llama", "sdpa").eval(), prompt()
     device = copy.deepcopy(model).to("tpu")
     for options in ({"num_beams": 3}, {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2}, {"min_new_tokens": 3}):
-        options = {**options, "max_new_tokens": 5, "do_sample": False}
+        options = {**options, "max_new_tokens": 4, "do_sample": False}
         expected = model.generate(ids, attention_mask=mask, **options)
         actual = device.generate(ids.to("tpu"), attention_mask=mask.to("tpu"), **options)
         assert actual.tolist() == expected.tolist(), options
