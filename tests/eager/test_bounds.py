@@ -109,7 +109,9 @@ def test_the_error_says_what_was_found(device: str) -> None:
     assert x.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("name", ["bernoulli_", "uniform", "random from", "huber", "power of integers", "fill", "alpha"])
+@pytest.mark.parametrize(
+    "name", ["bernoulli_", "uniform", "random from", "huber", "power of integers", "fill", "alpha"]
+)
 @pytest.mark.filterwarnings("ignore:a graph runs op by op")
 def test_a_compiled_call_refuses_too(name: str, device: str) -> None:
     call, good, bad = CALLS[name]

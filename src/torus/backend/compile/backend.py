@@ -14,6 +14,7 @@ from torch._functorch import config as functorch_config
 from torch._inductor import config as inductor_config
 
 from torus.backend.compile import flex_attention, precision, pytorch
+from torus.backend.compile.backward import Backward
 from torus.backend.compile.errors import CompileError, CompileWarning
 from torus.backend.compile.nodes import find_rule
 from torus.backend.compile.options import Options
@@ -44,7 +45,7 @@ def compile_graph(module: torch.fx.GraphModule, example_inputs: list[Any], optio
     make_forward = partial(_compile_forward, options=options)
     compiler = aot_autograd(
         fw_compiler=make_forward,
-        bw_compiler=make,
+        bw_compiler=partial(_compile_backward, options=options),
         inference_compiler=make,
         partition_fn=_partition,
         decompositions=decompositions(_is_dynamic(example_inputs)),
@@ -79,6 +80,10 @@ def _compile_forward(module: torch.fx.GraphModule, example_inputs: list[Any], op
     context = torch._guards.TracingContext.try_get()
     known = context.fw_metadata if context is not None else None
     return _compile(module, example_inputs, options, known.num_forward_returns if known is not None else None)
+
+
+def _compile_backward(module: torch.fx.GraphModule, example_inputs: list[Any], options: Options) -> Backward:
+    return Backward(module, lambda graph: _compile(graph, example_inputs, options))
 
 
 def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,6 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
-
 from torch.utils._python_dispatch import _disable_current_modes
 
 from torus.backend.lowering.apply import Context, Operand, apply, current, tracing
@@ -162,7 +161,7 @@ def _check_fits(numbers: set[float], outs: Sequence[OutSpec]) -> None:
     """Raises RuntimeError, in PyTorch's words, for a number that the dtype of the first result does not hold, and where
     the CPU does: not for single elements of less than 32 bits.
     """
-    single = all(isinstance(size, int) and size <= 1 for size in outs[0].shape)
+    single = all(size <= 1 for size in outs[0].shape)
     with _disable_current_modes():
         for number in numbers:
             torch.full((1 if single else 2,), number, dtype=getattr(torch, outs[0].dtype), device="cpu")
