@@ -230,6 +230,21 @@ def test_views_of_an_unwritten_tensor(device: str) -> None:
     assert y.cpu().tolist() == [[1, 1, 1], [0, 1, 2]]
 
 
+def test_unsafe_parts_share_the_storage(device: str) -> None:
+    """They are views that autograd does not know, as on the CPU."""
+    for parts in (
+        lambda x: x.unsafe_split(2),
+        lambda x: x.unsafe_chunk(3),
+        lambda x: x.unsafe_split_with_sizes([2, 4]),
+    ):
+        x, y = (torch.arange(12.0, device=place).reshape(6, 2) for place in ("cpu", device))
+        for tensor in (x, y):
+            part = parts(tensor)[1]
+            part.mul_(10)
+            assert (part._is_view(), part._version, tensor._version) == (False, 1, 0)
+        assert torch.equal(y.cpu(), x)
+
+
 def test_zero_element_views(device: str) -> None:
     x = torch.zeros(2, 0, 3)
     y = x.to(device)

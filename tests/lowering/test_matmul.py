@@ -150,6 +150,17 @@ def test_scaled_mm() -> None:
     agrees(aten._scaled_mm.default, a, b, *scales, out_dtype=torch.float32, reference=expected)
 
 
+@pytest.mark.parametrize(("out_dtype", "rtol"), [(None, 0.125), (torch.float32, 1e-6), (torch.bfloat16, 2**-8)])
+def test_scaled_mm_of_rows(out_dtype: torch.dtype | None, rtol: float, device: str) -> None:
+    """The CPU takes a second factor in rows too, which PyTorch's meta kernel refuses: the rule says the dtype."""
+    a, b = (torch.randn(16, 16).to(torch.float8_e4m3fn) for _ in range(2))
+    one = torch.ones(())
+    expected = torch._scaled_mm(a, b, one, one, out_dtype=out_dtype)
+    found = torch._scaled_mm(*(t.to(device) for t in (a, b, one, one)), out_dtype=out_dtype)
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(found.cpu().float(), expected.float(), rtol=rtol, atol=1e-5 if out_dtype else 2**-9)
+
+
 @pytest.mark.parametrize(("rows", "recipe"), [(1, 0), (16, 1)], ids=["one scale", "a scale for each row"])
 def test_scaled_mm_with_lists_of_scales(rows: int, recipe: int) -> None:
     a, b = randn(16, 32).to(torch.float8_e4m3fn), randn(16, 32, seed=1).to(torch.float8_e4m3fn).t()

@@ -135,7 +135,8 @@ def scaled_mm(
 ) -> Any:
     result = _mm(a.astype("float32"), b.astype("float32")) * scale_a * scale_b
     result = result if bias is None else result + widen(bias)
-    return result if scale_result is None else result * scale_result
+    result = result if scale_result is None else result * scale_result
+    return cast(result, str(a.dtype if out_dtype is None else out_dtype).removeprefix("torch."))
 
 
 _SCALES_BROADCAST = (0, 1)
@@ -159,7 +160,7 @@ def scaled_mm_v2(
 ) -> Any:
     if any(recipe not in _SCALES_BROADCAST for recipe in (*recipe_a, *recipe_b)):
         raise NotImplementedError("products with a scale for each block")
-    return scaled_mm(a, b, scale_a[0].reshape(-1, 1), scale_b[0].reshape(1, -1), bias)
+    return scaled_mm(a, b, scale_a[0].reshape(-1, 1), scale_b[0].reshape(1, -1), bias, out_dtype=out_dtype)
 
 
 def _group_of(rows: int, ends: Any) -> Any:

@@ -213,14 +213,16 @@ def t_copy(self: Any) -> Any:
     return self.T
 
 
-@lowers("aten::split_with_sizes_copy", "aten::unsafe_split_with_sizes")
+@lowers("aten::unsafe_split_with_sizes", eager=False)  # eager mode gives views, as PyTorch's own kernel does
+@lowers("aten::split_with_sizes_copy")
 def split_with_sizes(self: Any, split_sizes: Ints, dim: int = 0) -> tuple[Any, ...]:
     ax = axis(dim, self.ndim)
     ends = np.cumsum(split_sizes)
     return tuple(cut(self, ax, int(end) - size, int(end)) for size, end in zip(split_sizes, ends))
 
 
-@lowers("aten::split_copy.Tensor", "aten::unsafe_split.Tensor")
+@lowers("aten::unsafe_split.Tensor", eager=False)
+@lowers("aten::split_copy.Tensor")
 def split(self: Any, split_size: int, dim: int = 0) -> tuple[Any, ...]:
     ax = axis(dim, self.ndim)
     size = self.shape[ax]
