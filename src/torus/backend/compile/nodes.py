@@ -161,7 +161,8 @@ def _check_fits(numbers: set[float], outs: Sequence[OutSpec]) -> None:
     """Raises RuntimeError, in PyTorch's words, for a number that the dtype of the first result does not hold, and where
     the CPU does: not for single elements of less than 32 bits.
     """
-    single = all(size <= 1 for size in outs[0].shape)
+    sizes: tuple[Any, ...] = outs[0].shape  # names where a program for any size is made
+    single = all(isinstance(size, int) and size <= 1 for size in sizes)
     with _disable_current_modes():
         for number in numbers:
             torch.full((1 if single else 2,), number, dtype=getattr(torch, outs[0].dtype), device="cpu")
