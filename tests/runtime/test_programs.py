@@ -269,11 +269,12 @@ def test_concurrent_processes_and_then_another_one(tmp_path: Path, limit: str) -
             [sys.executable, "-c", WITHOUT_TORCH + _WORK, order], env=env, stdout=pipe, stderr=pipe, text=True
         )
 
-    both = [start("up"), start("down")]
+    both, compiled = [start("up"), start("down")], []
     for done in both:
         out, err = done.communicate(timeout=120)
         assert done.returncode == 0 and err == "", err
-        assert 1 <= int(out) <= 12
+        compiled.append(int(out))
+    assert max(compiled) <= 12 <= sum(compiled)  # one may find all that the other has made
     last = start("up")
     out, err = last.communicate(timeout=120)
     assert err == ""

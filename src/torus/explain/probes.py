@@ -76,7 +76,7 @@ def memory(calls: int = 50) -> Finding:
     run(1)
     grown, compiles = _cost(lambda: run(calls))
     left = sum(len(module._forward_hooks) + len(module._backward_hooks) for module in model.modules())
-    return Finding(not grown and not compiles and not left, f"{calls} calls: {grown} bytes, {compiles} compiles")
+    return Finding(grown <= 0 and not compiles and not left, f"{calls} calls: {grown} bytes, {compiles} compiles")
 
 
 def autograd() -> Finding:
