@@ -26,7 +26,7 @@ ASKED: dict[str, Gradients] = {
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many gradients each backward program that ran first gives, in order."""
+    """Two numbers for each backward pass: the gradients asked for, and those that its program gives."""
     counts: list[int] = []
     choose = Backward._choose
 

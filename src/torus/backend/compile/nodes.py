@@ -131,7 +131,8 @@ def lower_call(
         else:
             positional.append(value)
     rule.check(numbers)
-    _check_fits({numbers[name] for name in rule.fits & numbers.keys()}, outs)
+    if fitted := {numbers[name] for name in rule.fits & numbers.keys()}:
+        _check_fits(fitted, outs)
     if rule.draws:
         _add_random(parameters(op), positional, named, arrays, random)
     context = current()
